@@ -330,9 +330,9 @@ def _reasons(name: str, model: Any, tokenizer: Any, texts: list[str]) -> Iterato
         with torch.no_grad():
             model(**long)
 
-    ratio, detail = _ratio(
-        lambda: RecomputedPass(model, long, len(probe.names) - 1).why(len(probe.names) - 1, 0, LENGTH - 1, 5, 9), plain
-    )
+    with AttentionProbe(model) as probe, torch.no_grad():
+        model(**long)
+    ratio, detail = _ratio(lambda: probe.why(len(probe.names) - 1, 0, LENGTH - 1), plain)
     yield Measure(case, "time of a reason over that of a forward pass", ratio, 1.2, at_least=False, detail=detail)
 
 

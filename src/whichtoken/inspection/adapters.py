@@ -245,7 +245,8 @@ Refuse = Callable[[str], None]
 TABLE, EAGER = "ALL_ATTENTION_FUNCTIONS", "eager_attention_forward"
 
 _lock = threading.RLock()
-_listeners: dict[int, list[Listener]] = {}  # by the id of the module
+# by the id of the module, with whether they are called before the attention function
+_listeners: dict[int, list[tuple[Listener, bool]]] = {}
 _replaced: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # globals of a modeling file, and their old values
 
 
@@ -260,7 +261,8 @@ def listen(
 ) -> Callable[[], None]:
     """Call `listener` with the arguments of each attention call of the module; returns the function that stops it.
 
-    A call that cannot be read goes to `refuse`, as a sentence; the model runs on. `gradient`: adapters compute with gradients.
+    A call that cannot be read goes to `refuse`, as a sentence; the model runs on. `gradient`: adapters compute with
+    gradients, and the output is not needed: it may not be known.
     """
     if adapter is not None:
 
@@ -274,10 +276,11 @@ def listen(
                 listener(heads)
 
         return module.register_forward_hook(after, with_kwargs=True).remove
-    return _listen(module, listener) if uses_interface(module) else _trace(module, listener, refuse)
+    return _listen(module, listener, gradient) if uses_interface(module) else _trace(module, listener, refuse)
 
 
-def _listen(module: nn.Module, listener: Listener) -> Callable[[], None]:
+def _listen(module: nn.Module, listener: Listener, before: bool) -> Callable[[], None]:
+    entry = listener, before
     names = inspect.unwrap(type(module).forward).__globals__
     with _lock:
         if id(names) not in _replaced:
@@ -285,11 +288,11 @@ def _listen(module: nn.Module, listener: Listener) -> Callable[[], None]:
             names[TABLE] = _Table(names[TABLE])
             if EAGER in names:
                 names[EAGER] = _with_listeners(names[EAGER], "eager")
-        _listeners.setdefault(id(module), []).append(listener)
+        _listeners.setdefault(id(module), []).append(entry)
 
     def stop() -> None:
         with _lock:
-            _listeners[id(module)].remove(listener)
+            _listeners[id(module)].remove(entry)
             if not _listeners[id(module)]:
                 del _listeners[id(module)]
             if not _listeners:
@@ -325,17 +328,20 @@ def _with_listeners(function: Any, kind: str) -> Any:
 
     @wraps(function)
     def call(module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+        listeners = _listeners.get(id(module), [])
+        mask = args[0] if args else kwargs.get("attention_mask")
+        heads = partial(_interface_heads, kind, module, query, key, value, mask, kwargs)
+        for listener in [listener for listener, before in listeners if before]:
+            listener(heads(None))
         output = function(module, query, key, value, *args, **kwargs)
-        listeners = _listeners.get(id(module))
-        if listeners:
-            mask = args[0] if args else kwargs.get("attention_mask")
+        after = [listener for listener, before in listeners if not before]
+        if after:
             context = output[0]
             if kwargs.get("dropout"):  # the result to compare with is that without dropout
                 with torch.no_grad():
                     context = function(module, query, key, value, *args, **kwargs | {"dropout": 0.0})[0]
-            heads = _interface_heads(kind, module, query, key, value, mask, kwargs, context)
-            for listener in tuple(listeners):
-                listener(heads)
+            for listener in after:
+                listener(heads(context))
         return output
 
     call._whichtoken = True  # type: ignore[attr-defined]
@@ -343,7 +349,7 @@ def _with_listeners(function: Any, kind: str) -> Any:
 
 
 def _interface_heads(
-    kind: str, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, options: dict[str, Any], context: Tensor
+    kind: str, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, options: dict[str, Any], context: Tensor | None
 ) -> Heads:  # fmt: skip
     window, given = options.get("sliding_window"), options.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if given is None else given)

@@ -28,7 +28,16 @@ from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.inspection.corpus import encode, longest_text, pad, shuffle_weights
 from whichtoken.inspection.effects import decision, repeat_text
-from whichtoken.inspection.sites import Site, anatomy, find_sites, freeze_norms, hook, input_embedding, is_activation
+from whichtoken.inspection.sites import (
+    Site,
+    anatomy,
+    find_norms,
+    find_sites,
+    freeze_norms,
+    hook,
+    input_embedding,
+    is_activation,
+)
 
 CURVED = 1e-2  # second derivative of a decision, relative to its largest share, above which the model is not linear
 FUNCTIONS = {"tanh", "gelu", "relu", "silu"}  # activations that models also call as functions
@@ -118,7 +127,7 @@ def selections_held(model: nn.Module) -> Iterator[list[Tensor]]:
         hook(stack, input_embedding(model), start)
         for site in find_sites(model):
             _hold_attention(model, site, stack)
-        freeze_norms(model, stack)
+        freeze_norms(find_norms(model), stack)
         for module in model.modules():
             if is_activation(module):
                 hook(stack, module, _gate)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self
 
 import torch
@@ -19,7 +19,7 @@ from whichtoken.inspection.adapters import Adapter, Heads, listen
 from whichtoken.inspection.picks import Picks, pick
 from whichtoken.inspection.reading import Mask, Reading, full_mask, query_positions, read
 from whichtoken.inspection.sites import Site, find_sites, hook
-from whichtoken.inspection.why import RecomputedPass, Why
+from whichtoken.inspection.why import RecomputedPass, Stream, Why
 from whichtoken.inspection.words import whole_words
 
 Queries = str | Sequence[int]
@@ -232,12 +232,15 @@ class AttentionProbe:
             raise UsageError(f"query {query} was not recorded; make the probe with queries='all' to choose later")
         is_special = self.special_keys(reading)
         hide = is_special is not None and not (special or (special is None and is_special.all()))
-        one = reading.of_texts(torch.tensor([text])).at(asked[None, :1])
-        picks = pick(one, is_special[text : text + 1, None] if is_special is not None and hide else None)
         place = reading.heads.tolist().index(head)
-        picked, runner_up = int(picks.token[0, place, 0]), int(picks.runner_up[0, place, 0])
-        if runner_up < 0:
+        one = reading.of_texts(slice(text, text + 1)).of_heads(torch.tensor([place]))
+        scores = one.at(asked[None, :1]).logits()[0, 0, 0]
+        scores = scores.masked_fill(is_special[text], -torch.inf) if is_special is not None and hide else scores
+        picked = int(scores.max(0).indices)
+        rest = scores.index_fill(0, torch.tensor([picked], device=scores.device), -torch.inf)
+        if not bool((rest > -torch.inf).any()):
             raise UsageError(f"the query at {query} has fewer than two tokens to pick: there is nothing to explain")
+        runner_up = int(rest.max(0).indices)
         inputs = {
             name: value[text : text + 1] if isinstance(value, Tensor) and value.dim() else value
             for name, value in self._given.items()
@@ -246,7 +249,12 @@ class AttentionProbe:
         if self.tokens is not None and hasattr(self._special, "convert_ids_to_tokens"):
             names, _ = whole_words(self._special, self.tokens[text].tolist())
             words = names[picked], names[runner_up]
-        return RecomputedPass(self.model, inputs, number, self.sites).why(number, head, query, picked, runner_up, words)
+        held = RecomputedPass(self.model, inputs, number, self._stream)
+        return held.why(number, head, query, picked, runner_up, words, one if one.whole else None)
+
+    @cached_property
+    def _stream(self) -> Stream:
+        return Stream.of(self.model, self.sites)
 
     def sample(self, layer: int, texts: Tensor, queries: Tensor) -> Picks:
         """The picks of some texts of the batch and some queries, without computing those of the others."""

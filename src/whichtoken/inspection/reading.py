@@ -131,9 +131,12 @@ class Reading(Shown):
             scores = scores + self.mask.bias.to(dtype)
         return scores.masked_fill(~self.mask.allowed(self.positions, self.key.shape[2]), -torch.inf)
 
-    def weights(self, precise: bool = False) -> Tensor:
-        """Attention weights (batch, heads, queries, keys); a query that may see nothing has zeros."""
-        scores = self.logits(precise)
+    def weights(self, precise: bool = False, scores: Tensor | None = None) -> Tensor:
+        """Attention weights (batch, heads, queries, keys); a query that may see nothing has zeros.
+
+        `scores`: those of `logits`, where they are known.
+        """
+        scores = self.logits(precise) if scores is None else scores
         if self.null is None:
             return torch.softmax(scores, -1).nan_to_num(0.0)
         null = self.null.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
@@ -202,7 +205,7 @@ class Reading(Shown):
             context=None if self.context is None or self.project is not None else self.context[:, heads],
         )  # fmt: skip
 
-    def of_texts(self, texts: Tensor) -> Reading:
+    def of_texts(self, texts: Tensor | slice) -> Reading:
         """The reading of some texts of the batch."""
 
         def cut(part: Tensor | None) -> Tensor | None:
@@ -217,13 +220,12 @@ class Reading(Shown):
     def received(self) -> Tensor:
         """Mean attention that each key gets from the queries that may see it: (batch, heads, keys)."""
         batch, heads, _, _ = self.query.shape
-        keys = self.key.shape[2]
-        mass = torch.zeros(batch, heads, keys, dtype=torch.float32, device=self.query.device)
-        askers = torch.zeros(batch, 1, keys, device=self.query.device)
+        mass = torch.zeros(batch, heads, self.key.shape[2], dtype=torch.float32, device=self.query.device)
+        askers = torch.zeros_like(mass)
         for _, block in self.blocks():
-            real = block.seen()[:, None, :, None]
-            mass += (block.weights().float() * real).sum(2)
-            askers = askers + (block.mask.allowed(block.positions, keys) & real).sum(2)
+            scores, real = block.logits(), block.seen()[:, None, :, None]
+            mass += (block.weights(scores=scores).float() * real).sum(2)
+            askers += ((scores > -torch.inf) & real).sum(2)
         return mass / askers.clamp_min(1)
 
     def blocks(self) -> Iterator[tuple[slice, Reading]]:

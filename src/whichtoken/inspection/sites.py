@@ -78,6 +78,7 @@ class Anatomy:
     site: Site
     output: nn.Module  # its output projection
     feed_forward: nn.Module | None  # the last projection of the feed-forward part of its layer
+    layer: nn.Module  # what holds both
 
     @property
     def functional(self) -> bool:
@@ -120,8 +121,8 @@ def anatomy(model: nn.Module, site: Site) -> Anatomy:
     for layer in ancestors:
         others = [part for part in layer.modules() if _is_linear(part) and id(part) not in own]
         if others:
-            return Anatomy(site, output, others[-1])
-    return Anatomy(site, output, None)
+            return Anatomy(site, output, others[-1], layer)
+    return Anatomy(site, output, None, site.module)
 
 
 def _is_linear(module: Any) -> bool:
@@ -155,20 +156,25 @@ def hook(stack: ExitStack, module: nn.Module, function: Callable[..., Any]) -> N
     stack.callback(module.register_forward_hook(function).remove)
 
 
-def freeze_norms(model: nn.Module, stack: ExitStack) -> None:
-    """Until the stack is closed, gradients flow through the normalizations of a model as if their scales were constants."""
-    for module in model.modules():
-        if type(module).__name__.endswith(("LayerNorm", "RMSNorm")) and getattr(module, "weight", None) is not None:
-            hook(stack, module, _frozen_norm)
+def find_norms(model: nn.Module) -> list[nn.Module]:
+    """The layer norms and RMS norms of a model that have weights."""
+    names = ("LayerNorm", "RMSNorm")
+    return [
+        part for part in model.modules() if type(part).__name__.endswith(names) and getattr(part, "weight", None) is not None
+    ]  # fmt: skip
+
+
+def freeze_norms(norms: Sequence[nn.Module], stack: ExitStack) -> None:
+    """Until the stack is closed, gradients flow through the norms as if their scales were constants."""
+    for module in norms:
+        hook(stack, module, _frozen_norm)
 
 
 def _frozen_norm(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
     """The same output, as a linear map of the input: the scale is held at this point."""
     if module not in _forms:
         _forms[module] = _norm_form(module, args[0], output)
-    centered, shift = _forms[module]
-    weight, bias = module.weight + shift if shift else module.weight, getattr(module, "bias", None)
-    held: Tensor = _HeldNorm.apply(output, args[0], bias, weight, _scale(module, args[0], centered), centered)  # type: ignore[no-untyped-call]
+    held: Tensor = _HeldNorm.apply(output, args[0], getattr(module, "bias", None), module)  # type: ignore[no-untyped-call]
     return held
 
 
@@ -202,18 +208,21 @@ def _norm_form(module: Any, x: Tensor, output: Tensor) -> tuple[bool, int]:
 
 
 class _HeldNorm(torch.autograd.Function):
-    """The output of a norm, with the gradient of `x * scale * weight + bias`."""
+    """The output of a norm, with the gradient of `x * scale * weight + bias`.
+
+    The scale is computed on the way back: most norms stand before a part whose output is held, and are never reached.
+    """
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        output, _, _, *held, ctx.centered = given
-        ctx.save_for_backward(*held)
-        return output.clone()  # type: ignore[no-any-return]
+    def forward(ctx: Any, output: Tensor, x: Tensor, bias: Tensor | None, module: nn.Module) -> Tensor:
+        ctx.module = module
+        ctx.save_for_backward(x)
+        return output.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        weight, scale = ctx.saved_tensors
-        flow = gradients[0] * weight * scale
-        flow = flow - flow.mean(-1, keepdim=True) if ctx.centered else flow
+        centered, shift = _forms[ctx.module]
+        flow = gradients[0] * (ctx.module.weight.detach() + shift) * _scale(ctx.module, ctx.saved_tensors[0], centered)
+        flow = flow - flow.mean(-1, keepdim=True) if centered else flow
         bias = gradients[0].flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
-        return None, flow.to(gradients[0].dtype), bias, None, None, None
+        return None, flow.to(gradients[0].dtype), bias, None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -21,14 +21,24 @@ from torch import Tensor, nn
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.inspection.adapters import Heads, listen
-from whichtoken.inspection.reading import read
-from whichtoken.inspection.sites import Anatomy, Site, anatomy, find_sites, freeze_norms, hook, input_embedding
+from whichtoken.inspection.reading import Reading, read
+from whichtoken.inspection.sites import (
+    Anatomy,
+    Site,
+    anatomy,
+    find_norms,
+    find_sites,
+    freeze_norms,
+    hook,
+    input_embedding,
+)
 
 KINDS = ("word", "position", "attention", "MLP", "bias")
 TIE = 0.5  # nats: a smaller gap has no reason that lasts
 CANCELLATION = 3.0  # parts that are this much larger than their sum explain nothing
 MOST_PARTS = 3  # that may be needed for 80 % of the gap
 SINK = 0.3  # mean attention over all queries, as in Gu et al. 2024, When attention sink emerges
+SAME = 1e-4  # relative: a larger difference between two tensors is not rounding in single precision
 INEXACT = 1e-3  # relative: then something else writes to the residual stream, and the parts are refused
 
 Call = tuple[int, int]  # id of a module, and the number of its call in a forward pass
@@ -122,7 +132,8 @@ class Why(Shown):
     def flips(self) -> dict[str, bool]:
         """Recomputed, part by part: does the runner-up win once the two tokens have exchanged this part?"""
         assert self._pass is not None
-        return self._pass.flips(self.layer, self.head, self.query, self.picked, self.runner_up)
+        there = {name.split()[0] for name, _ in self.detail}
+        return self._pass.flips(self.layer, self.head, self.query, self.picked, self.runner_up, there)
 
     @property
     def sentence(self) -> str:
@@ -164,6 +175,30 @@ class Why(Shown):
         return pd.DataFrame(self.detail, columns=["part", "nats"])
 
 
+@dataclass(eq=False)
+class Stream:
+    """Everything of a model that meets its residual stream: found once, for many passes."""
+
+    sites: list[Site]
+    writers: dict[int, tuple[nn.Module, str]]  # by id, with the kind of what they write
+    layers: dict[int, nn.Module]  # what holds attention and MLP, by the number of the attention layer
+    norms: list[nn.Module]
+    biases: list[nn.Parameter]
+    is_sum: bool | None = (
+        None  # whether it is the plain sum of what was written, as with norms before each part; once known
+    )
+
+    @classmethod
+    def of(cls, model: nn.Module, sites: list[Site] | None = None) -> Stream:
+        """That of a model; `sites` where its attention modules are known."""
+        parts = [anatomy(model, site) for site in (find_sites(model) if sites is None else sites)]
+        if any(part.functional for part in parts):
+            raise UsageError("reasons need an output projection that is called as a module; torch's attention does not")
+        biases = [parameter for name, parameter in model.named_parameters() if name.endswith("bias")]
+        layers = {number: part.layer for part in parts for number in part.site.layers}
+        return cls([part.site for part in parts], _writers(model, parts), layers, find_norms(model), biases)
+
+
 class RecomputedPass:
     """One text through a model, with everything that writes to the residual stream held; the reasons of its picks.
 
@@ -172,39 +207,66 @@ class RecomputedPass:
     model : a transformers model.
     inputs : one text, as the model takes it.
     until : the last attention layer that is needed; all by default.
-    sites : the attention modules of the model, where they are known.
+    stream : the residual stream of the model, where it is known.
     """
 
     def __init__(
-        self, model: nn.Module, inputs: Mapping[str, Any], until: int | None = None, sites: list[Site] | None = None
+        self, model: nn.Module, inputs: Mapping[str, Any], until: int | None = None, stream: Stream | None = None
     ) -> None:
         self.model, self.inputs, self.until = model, inputs, until
-        self.sites = find_sites(model) if sites is None else sites
-        parts = [anatomy(model, site) for site in self.sites]
-        if any(part.functional for part in parts):
-            raise UsageError("reasons need an output projection that is called as a module; torch's attention does not")
-        self.kinds = _writers(model, parts)
+        self.stream = Stream.of(model) if stream is None else stream
         self.written: dict[Call, Tensor] = {}
         self.heads: dict[int, Heads] = {}
-        self._known: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-        self.biases = [parameter for name, parameter in model.named_parameters() if name.endswith("bias")]
-        with ExitStack() as stack:
+        self.output: Any = None
+        self._entry: Tensor | None = None  # what enters the last layer, where it is the plain sum of what was written
+        self._entered: list[Call] = []  # its terms
+        if until is not None and self.stream.is_sum is not False:
+            self._run_sum(until)
+        if self._entry is None:
+            with torch.enable_grad(), ExitStack() as stack:
+                freeze_norms(self.stream.norms, stack)
+                stack.enter_context(self._bias_gradients())
+                self.output = self.run(self._hold, self.heads)
+
+    @torch.no_grad()
+    def _run_sum(self, until: int) -> None:
+        """Run with gradients in the last layer alone, unless its input is not the plain sum of what was written."""
+        first, last = (self.stream.layers[layer] for layer in (min(self.stream.layers), until))
+
+        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            x = args[0] if args else kwargs.get("hidden_states")
+            if not isinstance(x, Tensor) or not _is_sum(x, list(self.written.values())):
+                raise _NotASumError
+            if module is not last:
+                return None
+            self._entry, self._entered = x.detach().requires_grad_(), list(self.written)
             stack.enter_context(torch.enable_grad())
-            freeze_norms(model, stack)
+            given = self._entry.clone()
+            return ((given, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": given})
+
+        with ExitStack() as stack, suppress(_NotASumError):
+            freeze_norms(find_norms(last), stack)
             stack.enter_context(self._bias_gradients())
-            self.output = self.run(self._hold, self.heads)
+            # most streams that are not a sum show it at the first layer already
+            for layer in {first, last} if self.stream.is_sum is None else {last}:
+                stack.callback(layer.register_forward_pre_hook(enter, with_kwargs=True).remove)
+            self.run(self._hold, self.heads)
+        self.stream.is_sum = self._entry is not None
+        if not self.stream.is_sum:
+            self.written.clear()
+            self.heads.clear()
 
     @contextmanager
     def _bias_gradients(self) -> Iterator[None]:
         """A context in which biases have gradients, also those of a frozen model."""
-        before = [parameter.requires_grad for parameter in self.biases]
+        frozen = [parameter for parameter in self.stream.biases if not parameter.requires_grad]
         try:
-            for parameter in self.biases:
+            for parameter in frozen:
                 parameter.requires_grad_(True)
             yield
         finally:
-            for parameter, flag in zip(self.biases, before, strict=True):
-                parameter.requires_grad_(flag)
+            for parameter in frozen:
+                parameter.requires_grad_(False)
 
     def _hold(self, call: Call, output: Tensor) -> Tensor:
         self.written[call] = output.detach().requires_grad_()
@@ -228,9 +290,9 @@ class RecomputedPass:
                 raise _ReachedError
 
         with ExitStack() as stack:
-            for module, _ in self.kinds.values():
+            for module, _ in self.stream.writers.values():
                 hook(stack, module, after)
-            for site in self.sites:
+            for site in self.stream.sites:
                 stack.callback(listen(site.module, site.adapter, partial(keep, site), lambda why: None, gradient=True))
             repeated = {
                 name: value.expand(copies, *value.shape[1:]) if isinstance(value, Tensor) and len(value) == 1 else value
@@ -242,9 +304,10 @@ class RecomputedPass:
                 return None
 
     def why(
-        self, layer: int, head: int, query: int, picked: int, runner_up: int, words: tuple[str, str] | None = None
-    ) -> Why:
-        """The parts of one gap."""
+        self, layer: int, head: int, query: int, picked: int, runner_up: int, words: tuple[str, str] | None = None,
+        reading: Reading | None = None,
+    ) -> Why:  # fmt: skip
+        """The parts of one gap; `reading`: that of the head for all queries, where it is known."""
         if layer not in self.heads:
             raise UsageError(f"layer {layer} was not read; its reasons are not known")
         found = self.heads[layer]
@@ -253,21 +316,23 @@ class RecomputedPass:
         rows = found.query[0, head].detach()  # (queries, dim)
         difference = keys[picked] - keys[runner_up]
         gap = scale * rows[query] @ difference
-        calls = list(self.written)
-        leaves = [self.written[call] for call in calls]
+        leaves = self.written if self._entry is None else dict.fromkeys(self._entered, self._entry)
+        ends = list(leaves.values()) if self._entry is None else [self._entry]
         with self._bias_gradients():
-            gradients = torch.autograd.grad(gap, [*leaves, *self.biases], retain_graph=True, allow_unused=True)
+            gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
+                gap, [*ends, *self.stream.biases], retain_graph=True, allow_unused=True
+            )
         detail: defaultdict[str, float] = defaultdict(float)
-        found_gradients: tuple[Tensor | None, ...] = gradients
-        for call, leaf, gradient in zip(calls, leaves, found_gradients, strict=False):
+        at_leaves = gradients[: len(ends)] if self._entry is None else gradients[:1] * len(leaves)
+        for call, gradient in zip(leaves, at_leaves, strict=True):
             if gradient is None:
                 continue
-            module, kind = self.kinds[call[0]]
+            module, kind = self.stream.writers[call[0]]
             bias: Any = getattr(module, "bias", None)
             constant = 0.0 if bias is None else float((gradient * bias.detach()).sum())
-            detail[self._name(call, kind)] += float((gradient * leaf.detach()).sum()) - constant
+            detail[self._name(call, kind)] += float((gradient * self.written[call].detach()).sum()) - constant
             detail["bias"] += constant
-        for parameter, gradient in zip(self.biases, found_gradients[len(leaves) :], strict=True):
+        for parameter, gradient in zip(self.stream.biases, gradients[len(ends) :], strict=True):
             detail["bias"] += 0.0 if gradient is None else float((gradient * parameter.detach()).sum())
         added = _added(found, head, query, picked) - _added(found, head, query, runner_up)
         detail["position"] += added
@@ -280,35 +345,25 @@ class RecomputedPass:
                 cause = f"computes in {str(keys.dtype)[6:]}, which is too coarse for its parts; try model.float()"
             sums = f"the parts of layer {layer} sum to {sum(parts.values()):.3f}, its gap is {whole:.3f}"
             raise UsageError(f"{sums}: {type(self.model).__name__} {cause}")
-        logits, received = self._scores(layer, head)
-        both = logits[:, picked] - logits[:, runner_up]
-        average = float(both[both.isfinite()].mean())
+        reading = read(found).of_heads(torch.tensor([head])) if reading is None else reading
+        average, sink = _of_all_queries(reading, [picked, runner_up])
         return Why(
             layer, head, query, picked, runner_up, whole, parts, tuple(detail.items()), average, whole - average,
-            sink=bool((received[[picked, runner_up]] > SINK).any()), error=error,
+            sink=sink, error=error,
             words=words or ("the pick", "the runner-up"), _pass=self,
         )  # fmt: skip
-
-    def _scores(self, layer: int, head: int) -> tuple[Tensor, Tensor]:
-        """Scores of a head (-inf where a query may not see a key), and the mean attention that each key gets."""
-        if (layer, head) not in self._known:
-            reading = read(self.heads[layer]).of_heads(torch.tensor([head]))
-            padding = ~reading.seen()[0, :, None]
-            scores = reading.logits(capped=False)[0, 0].masked_fill(padding, -torch.inf)
-            self._known[layer, head] = scores, reading.received()[0, 0]
-        return self._known[layer, head]
 
     def _name(self, call: Call, kind: str) -> str:
         """A part by its kind and, beside words and positions, by its layer."""
         if kind in ("word", "position", "bias"):
             return kind
-        order = [other for other in self.written if self.kinds[other[0]][1] == kind]
+        order = [other for other in self.written if self.stream.writers[other[0]][1] == kind]
         return f"{kind} {order.index(call)}"
 
     @torch.no_grad()
-    def flips(self, layer: int, head: int, query: int, picked: int, runner_up: int) -> dict[str, bool]:
-        """Which parts decide: scores recomputed, norms too, after the pick and the runner-up have exchanged one part."""
-        there = {self.kinds[call[0]][1] for call in self.written}
+    def flips(self, layer: int, head: int, query: int, picked: int, runner_up: int, there: set[str]) -> dict[str, bool]:
+        """Which parts that are there decide: scores recomputed, norms too, after the two tokens have exchanged one of them."""
+        there = there & {self.stream.writers[call[0]][1] for call in self.written}
         kinds = [kind for kind in KINDS if kind != "bias" and kind in there]
         before = self.until
         self.until = layer
@@ -318,7 +373,7 @@ class RecomputedPass:
             # (tokens, width) in OPT, whose layers flatten the batch, and of positions that all texts share
             own = own[None] if output.dim() == 2 else own
             changed = own.expand(len(kinds), *own.shape[1:]).clone()
-            kind = self.kinds[call[0]][1]
+            kind = self.stream.writers[call[0]][1]
             if kind in kinds and changed.dim() == 3:
                 changed[kinds.index(kind), [picked, runner_up]] = own[0, [runner_up, picked]]
             return changed.flatten(0, 1) if output.dim() == 2 and len(output) > own.shape[1] else changed
@@ -337,6 +392,10 @@ class RecomputedPass:
         return dict(zip(kinds, lost.tolist(), strict=True))
 
 
+class _NotASumError(Exception):
+    """What enters a layer is not the plain sum of what was written."""
+
+
 class _ReachedError(Exception):
     """The last layer that is needed was read."""
 
@@ -346,22 +405,36 @@ def _writers(model: nn.Module, parts: Sequence[Anatomy]) -> dict[int, tuple[nn.M
     table = input_embedding(model)
     found: dict[int, tuple[nn.Module, str]] = {}
     for name, module in model.named_modules():
-        if (
-            isinstance(module, nn.Embedding)
-            and module is not table
-            and "pos" in name.rpartition(".")[2].replace("wpe", "pos")
-        ):
+        if not isinstance(module, nn.Embedding):
+            continue
+        if module.weight is table.weight:  # a decoder may have a module of its own with the same table
+            found[id(module)] = module, "word"
+        elif "pos" in name.rpartition(".")[2].replace("wpe", "pos"):
             found[id(module)] = module, "position"
-        elif isinstance(module, nn.Embedding) and module is not table and "type" in name:
+        elif "type" in name:
             found[id(module)] = module, "bias"
-        elif isinstance(module, nn.Embedding) and module.weight is table.weight:
-            found[id(module)] = module, "word"  # a decoder's own module with the same table
     found[id(table)] = table, "word"
     for part in parts:
         found[id(part.output)] = part.output, "attention"
         if part.feed_forward is not None:
             found[id(part.feed_forward)] = part.feed_forward, "MLP"
     return found
+
+
+def _of_all_queries(reading: Reading, pair: list[int]) -> tuple[float, bool]:
+    """The mean gap between two keys over the queries of a head that see both, and whether one of the two is a sink."""
+    scores, real = reading.logits(), reading.seen()[0]
+    weights = reading.weights(scores=scores)[0, 0, real][:, pair]  # (queries, 2)
+    uncapped = scores if reading.softcap is None else reading.logits(capped=False)
+    asked = uncapped[0, 0, real][:, pair]
+    sees = asked > -torch.inf
+    gaps = (asked[:, 0] - asked[:, 1])[sees.all(1)]
+    return float(gaps.mean()), bool((weights.sum(0) > SINK * sees.sum(0).clamp_min(1)).any())
+
+
+def _is_sum(x: Tensor, parts: list[Tensor]) -> bool:
+    total = sum(parts[1:], parts[0])
+    return total.shape == x.shape and float((total - x).abs().max()) <= SAME * float(x.abs().max())
 
 
 def _added(found: Heads, head: int, query: int, key: int) -> float:
