@@ -14,7 +14,7 @@ from markupsafe import Markup
 from whichtoken.app.pages.frame import framed, render
 from whichtoken.app.pages.sentences import sentence
 from whichtoken.app.pages.studies import page_name
-from whichtoken.display.figures import COLORS, QUIET
+from whichtoken.display.html import COLORS, QUIET
 from whichtoken.display.panels import panels
 from whichtoken.display.text import counted
 from whichtoken.files import write_text
