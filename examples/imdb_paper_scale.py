@@ -35,7 +35,7 @@ def main() -> None:
     else:
         reviews, dim, plan = Reviews(*synthetic_reviews(2000, rng)), 64, TrainingPlan(train_value=True, epochs=5)
     pipeline = TextPipeline(word_pieces=options.vocabulary)
-    data = prepare(reviews.texts, reviews.labels, pipeline, cache=options.out / "counts.npz")
+    data = prepare(reviews.texts, reviews.labels, pipeline)
     model = start_cls(data.counts.shape[1], dim, rng)
     guards = Safeguards(checkpoint=options.out / "checkpoint.safetensors", checkpoint_every=5)
     history = train_cls(model, data.counts, data.labels, plan, rng, threads=options.threads, guards=guards)

@@ -28,7 +28,7 @@ def test_unknown_choices_are_refused_before_anything_runs(name, field, accepted)
 
 @pytest.mark.parametrize("context", [0, 1])
 def test_a_limit_needs_a_context(context):
-    with pytest.raises(ValueError, match=f"context={context} must be at least 2 tokens"):
+    with pytest.raises(ValueError, match=f"context={context} must be a whole number of at least 2"):
         Limit().run(Point(context=context), np.random.default_rng(0))
 
 

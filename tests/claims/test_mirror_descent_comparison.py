@@ -225,8 +225,8 @@ def test_bad_fields_are_named(experiment, fields, message, tmp_path):
         (lambda rng: Vision().run(Picture(train=1800), rng), r"^2300 pictures are more than the 1797 of digits$"),
         (lambda rng: Vision().run(Picture(patch=3), rng), r"^patch=3 must divide side=8$"),
         (lambda rng: ReviewGeometries().run(Point(width=9), rng), r"^width=9 must be a multiple of heads=2$"),
-        (lambda rng: ReviewGeometries().run(Point(reviews=0), rng), r"^n=0 must be at least 1$"),
-        (lambda rng: ReviewGeometries().run(Point(epochs=0), rng), r"^epochs=0 and batch=16 must be at least 1$"),
+        (lambda rng: ReviewGeometries().run(Point(reviews=0), rng), r"^n=0 must be a whole number of at least 1$"),
+        (lambda rng: ReviewGeometries().run(Point(epochs=0), rng), r"^epochs=0 must be a whole number of at least 1$"),
     ],
 )
 def test_sizes_that_cannot_be_are_named(run, message):

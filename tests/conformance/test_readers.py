@@ -21,15 +21,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from scipy import sparse
 
 from whichtoken.app.fitting import read_mapping
 from whichtoken.app.readers import read_bags
-from whichtoken.datasets import TokenCodes, TokenCounts
+from whichtoken.datasets import TokenCodes
 from whichtoken.datasets import pictures as labeled_pictures
 from whichtoken.datasets.pictures import CIFAR_FILE, cifar_images, cifar_pictures
 from whichtoken.datasets.review_files import read_imdb, read_reviews, read_yelp
-from whichtoken.datasets.text_pipeline import read_counts, read_word_pieces, save_counts
+from whichtoken.datasets.text_pipeline import read_word_pieces
 from whichtoken.errors import UsageError
 from whichtoken.estimators.text.counting import FileTokenizer
 from whichtoken.reading import read_text
@@ -75,10 +74,6 @@ def text(content: str) -> Callable[[Path], None]:
     return lambda path: path.write_text(content, "utf-8") and None
 
 
-def counts(path: Path) -> None:
-    save_counts(path, TokenCounts(sparse.csr_array(np.eye(2, dtype=np.int64)), np.array([1, -1]), ("a", "b")))
-
-
 @dataclass(frozen=True)
 class Reader:
     """A name that the file must have, a good file, and the call; `any_text` is right where every text is."""
@@ -114,7 +109,6 @@ READERS = [
     Reader("pieces.txt", text(PIECES), read_word_pieces),
     Reader("codes.txt", text(PIECES), lambda path: TokenCodes(9, vocabulary=path)),
     Reader("tokenizer.json", text(TOKENIZER), FileTokenizer.read),
-    Reader("counts.npz", counts, read_counts),
     Reader(CIFAR_FILE, pictures, lambda path: cifar_images(folder=path.parent)),
     Reader(CIFAR_FILE, pictures, lambda path: cifar_pictures("train", path.parent)),
     Reader("run.safetensors", lambda path: save_checkpoint(path, {"a": np.zeros(3)}, {"b": 1}), load_checkpoint),

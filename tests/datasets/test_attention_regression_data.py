@@ -45,9 +45,9 @@ def test_given_matrices_are_used_and_the_stream_decides_the_rest():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dim": 0}, "dim=0 must be at least 1"),
-        ({"tokens": 0}, "tokens=0 must be at least 1"),
-        ({"noise": -1.0}, "noise=-1.0 must be finite and not negative"),
+        ({"dim": 0}, "dim=0 must be a whole number of at least 1"),
+        ({"tokens": 0}, "tokens=0 must be a whole number of at least 1"),
+        ({"noise": -1.0}, "noise=-1.0 must lie in"),
         ({"law": "cauchy"}, "law='cauchy' must be one of gaussian, uniform, sign, laplace, student"),
         ({"covariance": 0.5}, "covariance=0.5 as a condition number must be finite and at least 1"),
         ({"covariance": np.eye(2)}, r"covariance of shape \(2, 2\) must be a finite matrix of shape \(3, 3\)"),

@@ -30,7 +30,7 @@ def test_token_scores_are_label_times_decoder_output():
 
 @pytest.mark.parametrize(("field", "value"), [("sequences", 0), ("length", 1), ("dim", 0)])
 def test_refuses_sizes_without_a_choice(field, value):
-    with pytest.raises(ValueError, match=rf"^{field}={value} must be at least {value + 1}$"):
+    with pytest.raises(ValueError, match=rf"^{field}={value} must be a whole number of at least {value + 1}$"):
         AttentionTokens(**{field: value})
 
 

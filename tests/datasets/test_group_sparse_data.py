@@ -121,9 +121,9 @@ def test_families_differ_from_orthogonal_as_documented():
     ("call", "message"),
     [
         (lambda: positional_encodings("sines", 8), "unknown encoding 'sines'; did you mean 'sine'"),
-        (lambda: positional_encodings("sine", 1), "groups=1 must be at least 2"),
+        (lambda: positional_encodings("sine", 1), "groups=1 must be a whole number of at least 2"),
         (lambda: positional_encodings("random", 8), "needs rng"),
-        (lambda: positional_encodings("sine", 8, norm2=0.0), "norm2=0.0 must be positive"),
+        (lambda: positional_encodings("sine", 8, norm2=0.0), "norm2=0.0 must lie in"),
     ],
 )
 def test_bad_encodings_are_named(call, message):

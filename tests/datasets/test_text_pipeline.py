@@ -152,53 +152,12 @@ def test_languages():
     assert fitted.vocabulary == ("haus", "und")
 
 
-def test_cache_is_used_only_for_the_same_inputs(tmp_path, monkeypatch):
-    texts, labels = ["red green", "green blue"], np.array([1, -1])
-    file = tmp_path / "counts.npz"
-    first = prepare(texts, labels, TextPipeline(least_count=1), cache=file)
-    with monkeypatch.context() as patch:
-        patch.setattr(TextPipeline, "fit_transform", lambda *_: pytest.fail("was prepared again"))
-        again = prepare(texts, labels, TextPipeline(least_count=1), cache=file)
-    np.testing.assert_array_equal(first.counts.toarray(), again.counts.toarray())
-    assert first.vocabulary == again.vocabulary
-    other = prepare(["red green", "green"], labels, TextPipeline(least_count=1), cache=file)
-    assert other.vocabulary == ("green", "red")
-    assert prepare(["red green", "green"], labels, TextPipeline(least_count=2), cache=file).vocabulary == ("green",)
-    assert [path.name for path in tmp_path.iterdir()] == ["counts.npz"]
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(UsageError, match="delete it and prepare the texts again"):
-        prepare(texts, labels, TextPipeline(least_count=1), cache=file)
-
-
-def test_cache_sees_all_stop_words(tmp_path):
-    texts, labels, file = ["red green", "green blue"], [1, -1], tmp_path / "counts.npz"
-    for stopped in ("red", "blue"):
-        words = [*(f"word{i}" for i in range(10)), stopped]
-        found = prepare(texts, labels, TextPipeline(stop_words=words, least_count=1), cache=file)
-        assert found.vocabulary == tuple(word for word in ("blue", "green", "red") if word != stopped)
-
-
 def test_more_triples_than_whole_numbers_are_refused(monkeypatch):
     monkeypatch.setattr(token_counts, "LARGEST_KEY", 26)  # three distinct tokens have 27 triples
     with pytest.raises(
         ValueError, match="n-grams of 3 tokens are too many for texts with 3 distinct tokens; use at most 2"
     ):
         TextPipeline(ngrams=3, least_count=1).fit(["red green blue"])
-
-
-def test_cache_sees_the_middle_of_a_long_column(tmp_path):
-    texts, labels = pd.Series(["red"] * 100), pd.Series([1, -1] * 50)
-    file = str(tmp_path / "counts.npz")
-    pipeline = TextPipeline(least_count=1)
-    assert prepare(texts, labels, pipeline, cache=file).vocabulary == ("red",)
-    texts[50], labels[50] = "green", -1
-    changed = prepare(texts, labels, pipeline, cache=file)
-    assert changed.vocabulary == ("green", "red")
-    assert changed.labels[50] == -1
-    fit_on = pd.Series(np.arange(100) != 50)
-    assert prepare(texts, labels, pipeline, fit_on=fit_on, cache=file).vocabulary == ("red",)
-    fit_on[:] = True
-    assert prepare(texts, labels, pipeline, fit_on=fit_on, cache=file).vocabulary == ("green", "red")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_minimizer_of_two_tokens_is_known():
     [
         ({"radii": []}, r"^radii=\[\] must be finite positive numbers, at least one$"),
         ({"radii": [0.0, 1.0]}, r"^radii=\[0.0, 1.0\] must be finite positive numbers"),
-        ({"starts": 0}, r"^starts=0 must be at least 1$"),
+        ({"starts": 0}, r"^starts=0 must be a whole number of at least 1$"),
         ({"p": 1.0}, r"^p=1.0 must be a finite number above 1$"),
         ({"loss": "hinge"}, r"^loss='hinge' must be one of logistic, exponential, linear or a function"),
         ({"case": replace(problem(1), decoder=np.zeros(10))}, r"^token_scores must differ in some sequence"),

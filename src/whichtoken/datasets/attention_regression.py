@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from whichtoken.checks import check_choice
+from whichtoken.checks import check_choice, check_count, check_range
 from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
@@ -126,10 +126,8 @@ class AttentionRegression:
     ) -> None:
         self.dim, self.outputs, self.tokens = dim, dim if outputs is None else outputs, tokens
         for field, count in (("dim", dim), ("outputs", self.outputs), ("tokens", tokens)):
-            if count < 1:
-                raise ValueError(f"{field}={count} must be at least 1")
-        if not 0.0 <= noise < math.inf:
-            raise ValueError(f"noise={noise} must be finite and not negative")
+            check_count(field, count, 1)
+        check_range("noise", noise, 0.0, math.inf, include_low=True)
         check_choice("law", law, LAWS)
         self.covariance = _condition_or_matrix("covariance", covariance, (dim, dim))
         self.target = _condition_or_matrix("target", target, (self.outputs, dim))

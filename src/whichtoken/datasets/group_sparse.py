@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.checks import check_integer
+from whichtoken.checks import check_integer, check_range
 
 
 class GroupSparse:
@@ -58,12 +59,9 @@ class GroupSparse:
     ) -> None:
         for field, value, least in (("groups", groups, 2), ("group_dim", group_dim, 1)):
             check_integer(field, value, least)
-        if not (np.isfinite(sigma) and sigma > 0):
-            raise ValueError(f"sigma={sigma} must be positive and finite")
-        if not 0 <= correlation < 1:
-            raise ValueError(f"correlation={correlation} must lie in [0, 1)")
-        if not (np.isfinite(margin) and margin >= 0):
-            raise ValueError(f"margin={margin} must be 0 or more and finite")
+        check_range("sigma", sigma, 0.0, math.inf)
+        check_range("correlation", correlation, 0.0, 1.0, include_low=True)
+        check_range("margin", margin, 0.0, math.inf, include_low=True)
         if not np.issubdtype(type(shared), np.integer) or not 0 <= shared < group_dim:
             raise ValueError(
                 f"shared={shared} must be a whole number from 0 to {group_dim - 1}, one less than group_dim"

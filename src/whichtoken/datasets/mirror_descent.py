@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_count
 from whichtoken.display.shown import Shown
 
 
@@ -90,8 +91,7 @@ class AttentionTokens(Shown):
 
     def __post_init__(self) -> None:
         for field, least in (("sequences", 1), ("length", 2), ("dim", 1)):
-            if (value := getattr(self, field)) < least:
-                raise ValueError(f"{field}={value} must be at least {least}")
+            check_count(field, getattr(self, field), least)
 
     def sample(self, rng: np.random.Generator) -> AttentionProblem:
         """Draw decoder, labels, tokens and queries, in this order."""

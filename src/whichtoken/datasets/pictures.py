@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.checks import check_count
 from whichtoken.datasets.corpora import data_file
 from whichtoken.errors import unknown
 from whichtoken.reading import readable
@@ -55,8 +56,7 @@ class ImagePatch:
             raise ValueError("images must be finite")
         if not np.isin(self.labels, (-1, 1)).all():
             raise ValueError("labels must be -1 or +1")
-        if groups < 2:
-            raise ValueError(f"groups={groups} must be at least 2")
+        check_count("groups", groups, 2)
         if not 0 <= relevant < groups:
             raise ValueError(f"relevant={relevant} must be a group index in 0..{groups - 1}")
         if not (np.isfinite(noise) and noise >= 0):

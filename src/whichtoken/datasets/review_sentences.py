@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_count
+
 NOISE = (0.03, 0.12, 0.25, 0.4)  # chance that a word of each strength stands in a review of the other label
 _TEXTS: dict[str, Any] = tomllib.loads(files(__package__).joinpath("review_sentences.toml").read_text(encoding="utf-8"))
 PRAISE, BLAME, SLOTS = _TEXTS["praise"], _TEXTS["blame"], _TEXTS["slots"]
@@ -62,8 +64,7 @@ def synthetic_reviews(n: int, rng: np.random.Generator) -> tuple[list[str], NDAr
     >>> len(texts), sorted(set(labels.tolist()))
     (100, [-1, 1])
     """
-    if n < 1:
-        raise ValueError(f"n={n} must be at least 1")
+    check_count("n", n, 1)
     labels = np.where(rng.random(n) < 0.5, 1, -1).astype(np.int8)
     dice = random.Random(int(rng.integers(2**63)))  # one word at a time is ten times faster than with numpy
     return [_review(int(label), dice) for label in labels], labels

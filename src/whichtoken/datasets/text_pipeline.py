@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,8 +21,7 @@ from whichtoken.datasets.token_counts import NGramTable, TokenCounts, TokenSeque
 from whichtoken.datasets.word_split import APOSTROPHES, Places, place_words, reach, split_words
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.files import replacing
-from whichtoken.reading import read_arrays, read_text, readable, shown
+from whichtoken.reading import read_text, shown
 
 _WORDS = """
 i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him his himself
@@ -37,61 +35,6 @@ mustn mustn't needn needn't shan shan't shouldn shouldn't wasn wasn't weren were
 """
 
 ENGLISH_STOP_WORDS: tuple[str, ...] = tuple(_WORDS.split())
-
-
-def cached_counts(path: Path, compute: Callable[[], TokenCounts], *inputs: Any) -> TokenCounts:
-    """The counts in `path` if they were made from the same inputs; otherwise computed, and written there."""
-    fingerprint = _fingerprint(inputs)
-    if path.is_file():
-        stored, made_from = read_counts(path)
-        if made_from == fingerprint:
-            return stored
-    data = compute()
-    save_counts(path, data, fingerprint)
-    return data
-
-
-def save_counts(path: Path, data: TokenCounts, fingerprint: str = "") -> None:
-    """Write counts as .npz; a file is there only once it is whole."""
-    arrays: dict[str, Any] = {
-        "data": data.counts.data,
-        "indices": data.counts.indices,
-        "indptr": data.counts.indptr,
-        "shape": np.array(data.counts.shape),
-        "labels": data.labels,
-        "fingerprint": np.array(fingerprint),
-    }
-    if data.vocabulary is not None:
-        arrays["vocabulary"] = np.frombuffer("\n".join(data.vocabulary).encode(), np.uint8)
-    with replacing(path) as fresh, fresh.open("wb") as file:
-        np.savez(file, **arrays)
-
-
-def read_counts(path: Path) -> tuple[TokenCounts, str]:
-    """What `save_counts` wrote: the counts, and the fingerprint of what they were made from."""
-    try:
-        arrays = read_arrays(path, ["data", "indices", "indptr", "shape", "labels", "fingerprint"], ["vocabulary"])
-        with readable(path, "token counts"):
-            parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-            counts = sparse.csr_array(parts, shape=tuple(arrays["shape"]))
-            counts.check_format(full_check=True)
-            names = bytes(arrays["vocabulary"]).decode().split("\n") if "vocabulary" in arrays else None
-            vocabulary = None if names is None else tuple(names)
-            return TokenCounts(counts, arrays["labels"], vocabulary), str(arrays["fingerprint"])
-    except UsageError as error:
-        raise UsageError(f"{error}; delete it and prepare the texts again") from error
-
-
-def _fingerprint(inputs: tuple[Any, ...]) -> str:
-    digest = hashlib.sha256()
-    for value in inputs:
-        if isinstance(value, list | tuple):
-            for item in value:
-                text = str(item).encode(errors="surrogatepass")
-                digest.update(b"%d:" % len(text) + text)
-        else:
-            digest.update((repr(value.tolist()) if isinstance(value, np.ndarray) else repr(value)).encode())
-    return digest.hexdigest()
 
 
 UNKNOWN = "[UNK]"
@@ -293,7 +236,6 @@ def prepare(
     pipeline: TextPipeline | None = None,
     *,
     fit_on: ArrayLike | None = None,
-    cache: Path | None = None,
 ) -> TokenCounts:
     """Counts, labels and vocabulary of texts.
 
@@ -307,8 +249,6 @@ def prepare(
         How texts become tokens; `TextPipeline()` unless given.
     fit_on : array_like, optional
         Rows that fix the vocabulary (for strict test numbers: those of the training part); all by default.
-    cache : Path, optional
-        File that keeps the result; it is used again as long as texts, labels and options are the same.
 
     Returns
     -------
@@ -323,17 +263,8 @@ def prepare(
     (('bad', 'film', 'good'), [[0, 1, 2], [1, 1, 0]])
     """
     chosen = TextPipeline() if pipeline is None else pipeline
-    # a table's column prints only its ends, which is no fingerprint
-    texts, labels, fit_on = list(texts), np.asarray(labels), None if fit_on is None else np.asarray(fit_on)
-
-    def compute() -> TokenCounts:
-        fitted, counts = chosen.fit_transform(texts, fit_on)
-        return TokenCounts(counts, labels, fitted.vocabulary)
-
-    if cache is None:
-        return compute()
-    # the fields, as what a pipeline prints of itself is shortened
-    return cached_counts(Path(cache), compute, texts, labels, fit_on, astuple(chosen), chosen.spelling)
+    fitted, counts = chosen.fit_transform(texts, fit_on)
+    return TokenCounts(counts, np.asarray(labels), fitted.vocabulary)
 
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")

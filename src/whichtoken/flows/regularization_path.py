@@ -20,6 +20,7 @@ from scipy.special import logsumexp, softmax
 
 from whichtoken.attention.kernels import NO_NULL, weigh_in_logs
 from whichtoken.attention.losses import Loss, compiled_log_slope
+from whichtoken.checks import check_count
 from whichtoken.datasets.mirror_descent import AttentionProblem
 from whichtoken.display.shown import Shown
 from whichtoken.norms import power_norm, signed_power
@@ -124,8 +125,7 @@ def check_radii(radii: Iterable[float], starts: int) -> NDArray[np.float64]:
     radius = np.unique(np.fromiter(radii, dtype=np.float64))
     if radius.size == 0 or not 0.0 < radius[0] <= radius[-1] < math.inf:
         raise ValueError(f"radii={radius.tolist()} must be finite positive numbers, at least one")
-    if starts < 1:
-        raise ValueError(f"starts={starts} must be at least 1")
+    check_count("starts", starts, 1)
     return radius
 
 

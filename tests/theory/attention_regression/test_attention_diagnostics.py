@@ -107,7 +107,7 @@ def test_head_that_is_zero_has_no_balance():
         ((np.eye(2), np.eye(2).astype(int)), {}, "torch.int64 must be a finite real matrix"),
         ((np.eye(2), 0.1 * np.eye(2)), {"covariance": np.ones((2, 2))}, "covariance is singular or indefinite"),
         ((np.eye(2), 0.1 * np.eye(2)), {"covariance": np.eye(3)}, "covariance of 3 coordinates must have 2"),
-        ((np.eye(2), 0.1 * np.eye(2)), {"context": 1}, "context=1 must be at least 2"),
+        ((np.eye(2), 0.1 * np.eye(2)), {"context": 1}, "context=1 must be a whole number of at least 2"),
     ],
     ids=str,
 )

@@ -180,7 +180,7 @@ def test_peak_memory_grows_with_chunk_times_n():
     ("call", "message"),
     [
         (lambda v, k, t, y: SoftmaxRegression(v, k[:3]), r"\(3, 4\) and \(3, 4\) must have shapes"),
-        (lambda v, k, t, y: SoftmaxRegression(v, k, chunk=0), "chunk=0 must be at least 1"),
+        (lambda v, k, t, y: SoftmaxRegression(v, k, chunk=0), "chunk=0 must be a whole number of at least 1"),
         (
             lambda v, k, t, y: SoftmaxRegression(v, k)(t[:, :2], t),
             r"tokens of shape \(17, 2\) must have shape \(n, 4\)",

@@ -193,9 +193,9 @@ def test_selection_of_an_untrained_model_has_no_directions():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 4), "group_dim=0 must be at least 1"),
-        ((2, 1), "groups=1 must be at least 2"),
-        ((2, 1, np.eye(1)), "groups=1 must be at least 2"),
+        ((0, 4), "group_dim=0 must be a whole number of at least 1"),
+        ((2, 1), "groups=1 must be a whole number of at least 2"),
+        ((2, 1, np.eye(1)), "groups=1 must be a whole number of at least 2"),
         ((2, 4, np.eye(3)), r"encoding of shape \(3, 3\) must be \(4, encoding_dim\)"),
         ((2, 4, np.ones(4)), r"encoding of shape \(4,\)"),
         ((2, 4, np.full((4, 4), np.nan)), "encoding must be finite"),
@@ -281,7 +281,7 @@ def test_encodings_are_trained_only_when_asked():
 
 @pytest.mark.parametrize("field", ["key_dim", "hidden", "layers", "group_dim"])
 def test_bad_switch_is_named(field):
-    with pytest.raises(ValueError, match=f"{field}=0 must be at least 1"):
+    with pytest.raises(ValueError, match=f"{field}=0 must be a whole number of at least 1"):
         GroupTransformerProbe(**{"group_dim": 2, "groups": 4, field: 0})
 
 

@@ -165,7 +165,7 @@ def test_tokens_of_equal_score_leave_no_gradient():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dim": 0}, "^dim=0 must be at least 1$"),
+        ({"dim": 0}, "^dim=0 must be a whole number of at least 1$"),
         ({"dim": 2, "loss": "hinge"}, "^loss='hinge' must be one of logistic, exponential, linear$"),
     ],
 )

@@ -117,22 +117,10 @@ def test_learning_rate_drops_at_its_epochs():
     np.testing.assert_allclose([plan.learning_rate(epoch) for epoch in range(5)], [1, 1, 0.1, 0.01, 0.01])
 
 
-def test_early_stopping_returns_the_best_parameters():
-    counts, labels = some_documents()
-    held_out = some_documents(seed=9)
-    model = ClsAttention.start(50, 16, np.random.default_rng(1))
-    plan = TrainingPlan(epochs=300, batch_size=7, lr=0.05, drops=())
-    history = train_cls(
-        model, counts, labels, plan, np.random.default_rng(2), guards=Safeguards(held_out=held_out, patience=3)
-    )
-    assert len(history.losses) == history.best_epoch + 4 < 300
-    assert model.loss(*held_out) == pytest.approx(min(history.held_out_losses), rel=1e-12)
-
-
-def run_to(epochs, checkpoint, early=False):
+def run_to(epochs, checkpoint):
     counts, labels = some_documents()
     model = ClsAttention.start(50, 16, np.random.default_rng(1))
-    guards = Safeguards(checkpoint=checkpoint, held_out=some_documents(seed=9), patience=1000 if early else None)
+    guards = Safeguards(checkpoint=checkpoint, held_out=some_documents(seed=9))
     plan = TrainingPlan(epochs=epochs, batch_size=7, drops=(2, 5))
     return model, train_cls(model, counts, labels, plan, np.random.default_rng(2), guards=guards)
 
@@ -153,25 +141,10 @@ def test_any_layout_and_any_generator_survive_a_checkpoint(tmp_path, bits):
     assert np.array_equal(run_to(4, str(tmp_path / "run")).embeddings, run_to(4, None).embeddings)
 
 
-def test_without_patience_a_resumed_run_ends_with_its_last_parameters(tmp_path):
-    run_to(3, tmp_path / "run", early=True)
-    resumed, _ = run_to(40, tmp_path / "run")
-    whole, history = run_to(40, None)
-    assert history.best_epoch < 39  # otherwise the best parameters would be the last
-    assert np.array_equal(resumed.embeddings, whole.embeddings)
-
-
-def test_patience_needs_a_checkpoint_that_kept_the_best(tmp_path):
-    run_to(3, tmp_path / "run")
-    with pytest.raises(ValueError, match="written without patience and lacks the best parameters"):
-        run_to(5, tmp_path / "run", early=True)
-
-
-@pytest.mark.parametrize("early", [False, True])
-def test_resumed_run_equals_the_uninterrupted_one(tmp_path, early):
-    whole, history = run_to(8, tmp_path / "whole", early)
-    run_to(3, tmp_path / "parts", early)
-    parts, resumed = run_to(8, tmp_path / "parts", early)
+def test_resumed_run_equals_the_uninterrupted_one(tmp_path):
+    whole, history = run_to(8, tmp_path / "whole")
+    run_to(3, tmp_path / "parts")
+    parts, resumed = run_to(8, tmp_path / "parts")
     assert resumed.losses == history.losses
     assert resumed.held_out_accuracies == history.held_out_accuracies
     assert np.array_equal(parts.embeddings, whole.embeddings)
@@ -229,7 +202,7 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
     [
         ({"lr": float("nan")}, "lr=nan must be positive and finite"),
         ({"lr": 0.0}, "lr=0.0 must be positive"),
-        ({"epochs": 0}, "epochs=0 must be at least 1"),
+        ({"epochs": 0}, "epochs=0 must be a whole number of at least 1"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"weight_decay": -1.0}, "weight_decay=-1.0 must be at least 0"),
         ({"optimizer": "adam"}, "optimizer='adam' must be one of adamw, sgd, gd"),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from whichtoken.checks import check_count
 from whichtoken.claims._checks import AtLeast, Checks, Equals, PaperEquals, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Figure, legend, points_with_errors
 from whichtoken.claims._runs import Array, group_by, rows_where
@@ -63,8 +64,7 @@ class Limit(Experiment[Point]):
     method_fields = frozenset({"logit_norm", "centered"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        if point.context < 2:
-            raise ValueError(f"context={point.context} must be at least 2 tokens")
+        check_count("context", point.context, 2)
         P, Q = _factors(point)
         errors = []
         for _ in range(max(1, point.tokens // point.context)):

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softmax
 
+from whichtoken.checks import check_count
 from whichtoken.theory.group_sparse.transformer import check_encodings
 
 
@@ -61,8 +62,8 @@ class GroupTransformerProbe(torch.nn.Module):
     ) -> None:
         super().__init__()
         for field, value in (("group_dim", group_dim), ("key_dim", key_dim), ("hidden", hidden), ("layers", layers)):
-            if value is not None and value < 1:
-                raise ValueError(f"{field}={value} must be at least 1")
+            if value is not None:
+                check_count(field, value, 1)
         encodings = check_encodings(encoding, groups)
         width = group_dim + encodings.shape[1]
         self.residual = residual

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_count
 from whichtoken.claims._figures import Figure, grouped_bars, label_axes, points_with_errors
 from whichtoken.errors import UsageError, unknown
 from whichtoken.lab import Check, Grid, Measured, Rows
@@ -128,8 +129,8 @@ def train_classifier(
 
     Training ends early at a training accuracy of `FITTED` or with a loss that is not a number.
     """
-    if epochs < 1 or batch < 1:
-        raise ValueError(f"epochs={epochs} and batch={batch} must be at least 1")
+    check_count("epochs", epochs, 1)
+    check_count("batch", batch, 1)
     best, fitted, kept = -1.0, None, copy.deepcopy(model.state_dict())
     curves: dict[str, list[float]] = {"train_curve": [], "validation_curve": []}
     for _ in range(epochs):

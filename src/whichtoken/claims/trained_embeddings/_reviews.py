@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_choice
 from whichtoken.claims._checks import AtLeast
 from whichtoken.claims._figures import Axes, label_axes
 from whichtoken.datasets.corpora import DATA_VARIABLE, IMDB_FILES, data_file, find_data, missing_reader, packaged_file
@@ -88,8 +89,7 @@ def draw_reviews(source: str, most: int, rng: np.random.Generator) -> TokenCount
         from whichtoken.datasets.text_pipeline import TextPipeline, prepare
 
         return prepare(*synthetic_reviews(most, rng), TextPipeline(least_count=SYNTHETIC_LEAST_COUNT))
-    if source not in CORPORA:
-        raise ValueError(f"source={source!r} must be one of {', '.join(SOURCES)}")
+    check_choice("source", source, SOURCES)
     data = review_counts(source)
     size = min(int(np.sum(data.labels == sign)) for sign in (-1, 1))
     size = min(size, most // 2) if most else size
@@ -110,8 +110,7 @@ def hold_out(data: TokenCounts, share: float, rng: np.random.Generator) -> tuple
 def logit_scale(point: Any) -> float:
     """What the scores are multiplied with in front of a softmax."""
     scales: dict[str, float] = {"1": 1.0, "1/sqrt(d)": point.dim**-0.5}
-    if point.logit_scale not in scales:
-        raise ValueError(f"logit_scale={point.logit_scale!r} must be one of {', '.join(scales)}")
+    check_choice("logit_scale", point.logit_scale, scales)
     return scales[str(point.logit_scale)]
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_choice
+
 if TYPE_CHECKING:
     from scipy import sparse
 
@@ -63,8 +65,7 @@ def take_first_step(data: TokenCounts, dim: int, lr: float, step: str, rng: np.r
     """
     from whichtoken.theory.trained_embeddings.one_step import first_step, ideal_first_step
 
-    if step not in STEPS:
-        raise ValueError(f"step={step!r} must be one of {', '.join(STEPS)}")
+    check_choice("step", step, STEPS)
     tokens = data.counts.shape[1]
     if step == "limit":
         # the limit of infinite dimension, in as few coordinates as it needs

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whichtoken.checks import check_choice
 from whichtoken.claims._checks import AtLeast, AtMost, Checks
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import group_by, in_every_run, share_of_runs
@@ -168,8 +169,7 @@ def _start(point: Point, rng: np.random.Generator) -> Start:
     """The usual data and first step, except for what is dropped."""
     from whichtoken.datasets import RelevantTokens
 
-    if point.dropped not in DROPPED:
-        raise ValueError(f"dropped={point.dropped!r} must be one of {', '.join(DROPPED)}")
+    check_choice("dropped", point.dropped, DROPPED)
     generator = RelevantTokens(
         point.length,
         point.relevant,

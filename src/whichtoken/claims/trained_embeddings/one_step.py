@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from whichtoken.checks import check_choice
 from whichtoken.claims._checks import AtMost, Checks, Equals, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._runs import group_by, rows_where
@@ -148,8 +149,7 @@ def _data(point: Point, rng: np.random.Generator) -> TokenCounts:
 
     if point.source in CORPORA:
         return review_counts(point.source)
-    if point.source != "levels":
-        raise ValueError(f"source={point.source!r} must be one of {', '.join(SOURCES)}")
+    check_choice("source", point.source, SOURCES)
     return LevelTokens(length=point.length).sample(point.sequences, rng)
 
 

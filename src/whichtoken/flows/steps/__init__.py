@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from whichtoken.checks import check_choice
 from whichtoken.flows.steps.adam import Adam, AdamW, Lion
 from whichtoken.flows.steps.gradient import CoordinateDescent, GradientDescent, NormalizedDescent, SignDescent
 from whichtoken.flows.steps.muon import Muon
@@ -27,8 +28,7 @@ OPTIMIZERS: dict[str, type[Settings]] = {
 
 def optimizer_settings(optimizer: str, options: dict[str, Any]) -> Settings:
     """The settings of an optimizer by its name."""
-    if optimizer not in OPTIMIZERS:
-        raise ValueError(f"optimizer={optimizer!r} must be one of {', '.join(['mirror', *OPTIMIZERS])}")
+    check_choice("optimizer", optimizer, ["mirror", *OPTIMIZERS])
     kind = OPTIMIZERS[optimizer]
     known = [field.name for field in fields(kind)]
     if unknown := sorted(set(options) - set(known)):

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from whichtoken.checks import check_count
 from whichtoken.display.shown import Shown
 from whichtoken.theory.attention_regression import finite_context_error, imbalance
 from whichtoken.theory.attention_regression.predictions import LOGIT_BOUND
@@ -144,8 +145,7 @@ def attention_diagnostics(
     >>> len(attention_diagnostics(layer, context=512))
     4
     """
-    if context < 2:
-        raise ValueError(f"context={context} must be at least 2 tokens")
+    check_count("context", context, 2)
     if isinstance(attention, nn.MultiheadAttention):
         pairs = _four_factors(_module_factors(attention), attention.num_heads, attention.head_dim**-0.5)
     elif isinstance(attention, nn.Module):

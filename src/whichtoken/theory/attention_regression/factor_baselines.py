@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import linalg
 
+from whichtoken.checks import check_choice
 from whichtoken.theory.attention_regression.structure_aware_descent import (
     FactorObjective,
     Found,
@@ -77,11 +78,9 @@ def run_baseline(
     try:
         if method in TORCH_OPTIMIZERS:
             _torch_descent(recorder, P, Q, method, lr)
-        elif method in _HAND_WRITTEN:
-            _HAND_WRITTEN[method](recorder, P, Q, lr)
         else:
-            known = ", ".join([*TORCH_OPTIMIZERS, *_HAND_WRITTEN])
-            raise ValueError(f"method={method!r} must be one of {known}")
+            check_choice("method", method, [*TORCH_OPTIMIZERS, *_HAND_WRITTEN])
+            _HAND_WRITTEN[method](recorder, P, Q, lr)
     except _BudgetSpentError:
         pass
     return recorder.evaluations

@@ -10,6 +10,8 @@ from itertools import combinations_with_replacement, permutations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.checks import check_choice, check_count
+
 Array = NDArray[np.float64]
 
 
@@ -253,8 +255,7 @@ def finite_context_error(
     10.0
     """
     value, key_query = factor_pair(P, Q)
-    if context < 2:
-        raise ValueError(f"context={context} must be at least 2 tokens")
+    check_count("context", context, 2)
     tilts = svdvals(key_query) ** 2  # eigenvalues of Q Q^T
     if tilts[0] >= LOGIT_BOUND**2:
         raise ValueError(
@@ -425,6 +426,7 @@ def excess_floor(kind: str, target: ArrayLike, noise: float, samples: int, logit
     >>> round(few / many, 6)
     10.0
     """
+    check_choice("kind", kind, ("population", "stored", "fresh"))
     whitened_map = np.asarray(target, dtype=np.float64)
     outputs, dim = whitened_map.shape
     least_squares, intercept = noise**2 * dim * outputs / samples, noise**2 * outputs / samples
@@ -435,11 +437,7 @@ def excess_floor(kind: str, target: ArrayLike, noise: float, samples: int, logit
         own = frame_error(svdvals(whitened_map), dim, noise, samples, logit_norm)
         return float(0.5 * (least_squares + intercept + own))
     untrained = start_floor(whitened_map, noise, samples, logit_norm)
-    if kind == "stored":
-        return untrained
-    if kind == "fresh":
-        return untrained + covariance_gap
-    raise ValueError(f"kind={kind!r} must be one of population, stored, fresh")
+    return untrained if kind == "stored" else untrained + covariance_gap
 
 
 def start_floor(target: ArrayLike, noise: float, samples: int, logit_norm: float) -> float:

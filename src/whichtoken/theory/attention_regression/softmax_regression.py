@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from whichtoken.checks import check_count
+
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}  # attention weights at a time: two blocks fit a CPU's cache
 FEWEST_ROWS = 64  # of a chunk: fewer make the matrix products slow
 FEWEST_TOKENS_TO_SHARE = 500  # among threads
@@ -55,8 +57,8 @@ class SoftmaxRegression(torch.nn.Module):
         if value.ndim != 2 or key_query.shape != (value.shape[1],) * 2:
             shapes = f"{tuple(value.shape)} and {tuple(key_query.shape)}"
             raise ValueError(f"value and key_query of shapes {shapes} must have shapes (outputs, d) and (d, d)")
-        if chunk is not None and chunk < 1:
-            raise ValueError(f"chunk={chunk} must be at least 1")
+        if chunk is not None:
+            check_count("chunk", chunk, 1)
         self.value = torch.nn.Parameter(value.detach().clone())
         self.key_query = torch.nn.Parameter(key_query.detach().clone())
         self.chunk = chunk

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from whichtoken.checks import check_choice
 from whichtoken.display.shown import Shown
 from whichtoken.extras import needed_by
 from whichtoken.theory.attention_regression import balanced_factors, imbalance, population_loss
@@ -340,13 +341,10 @@ class StructureAwareDescent(Shown):
     tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("preconditioner", self.preconditioner, ("gram", "covariance")),
-            ("balance", self.balance, ("exact", "penalty", "none", None)),
-            ("start", self.start, ("spectral", "moment", "random")),
-        ):
-            if value not in known:
-                raise ValueError(f"{name}={value!r} must be one of {', '.join(map(str, known))}")
+        check_choice("preconditioner", self.preconditioner, ("gram", "covariance"))
+        check_choice("start", self.start, ("spectral", "moment", "random"))
+        if self.balance is not None:
+            check_choice("balance", self.balance, ("exact", "penalty", "none"))
         if self.preconditioner == "gram" and self.balance == "penalty":
             raise ValueError("balance='penalty' diverges under preconditioner='gram'; use 'exact' or 'none'")
         if isinstance(self.damping, str) and self.damping != "adaptive":

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whichtoken.theory.group_sparse import default_learning_rate, stability_bounds
+from whichtoken.theory.group_sparse.population import check_positive
 from whichtoken.theory.group_sparse.transformer import GroupTransformer
 
 Batch = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -115,8 +116,7 @@ def gradient_descent(
 
 def check_learning_rate(lr: float, *, groups: int, sigma: float = 1.0, encoding_norm2: float | None = None) -> None:
     """Warn, with the bound, when gradient descent with `lr` cannot stay on the path that the theory describes."""
-    if not (math.isfinite(lr) and lr > 0):
-        raise ValueError(f"lr={lr} must be positive and finite")
+    check_positive("lr", lr)
     bounds = stability_bounds(groups=groups, sigma=sigma, encoding_norm2=encoding_norm2)
     if lr > bounds.learning_rate:
         block = "v_1" if bounds.learning_rate == bounds.value else "v_2"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.checks import check_count, check_range
 from whichtoken.errors import unknown
 
 
@@ -109,8 +110,7 @@ def positional_encodings(
     rng : numpy.random.Generator, optional
         Needed by the random families.
     """
-    if groups < 2:
-        raise ValueError(f"groups={groups} must be at least 2")
+    check_count("groups", groups, 2)
     if kind not in FAMILIES:
         raise unknown("encoding", kind, FAMILIES)
     if rng is None and kind.startswith("random"):
@@ -118,8 +118,7 @@ def positional_encodings(
     encodings = FAMILIES[kind](groups, rng or np.random.default_rng(0))
     if norm2 is None or kind == "none":
         return encodings
-    if not (np.isfinite(norm2) and norm2 > 0):
-        raise ValueError(f"norm2={norm2} must be positive and finite")
+    check_range("norm2", norm2, 0.0, math.inf)
     return float(np.sqrt(norm2 / np.mean(np.sum(encodings**2, axis=1)))) * encodings
 
 

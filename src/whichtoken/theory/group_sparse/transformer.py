@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import softmax
 
+from whichtoken.checks import check_count
 from whichtoken.theory.group_sparse import positional_block
 from whichtoken.theory.group_sparse.encodings import positional_encodings
 from whichtoken.theory.group_sparse.gradient import logistic_loss_and_gradient
@@ -46,8 +47,7 @@ class GroupTransformer(torch.nn.Module):
 
     def __init__(self, group_dim: int, groups: int, encoding: str | ArrayLike = "sine") -> None:
         super().__init__()
-        if group_dim < 1:
-            raise ValueError(f"group_dim={group_dim} must be at least 1")
+        check_count("group_dim", group_dim, 1)
         encodings = check_encodings(encoding, groups)
         width = group_dim + encodings.shape[1]
         self.group_dim = group_dim
@@ -120,8 +120,7 @@ def check_encodings(encoding: str | ArrayLike, groups: int) -> Tensor:
     if isinstance(encoding, str):
         return torch.from_numpy(positional_encodings(encoding, groups))
     rows = np.asarray(encoding, dtype=float)
-    if groups < 2:
-        raise ValueError(f"groups={groups} must be at least 2")
+    check_count("groups", groups, 2)
     if rows.ndim != 2 or len(rows) != groups:
         raise ValueError(f"encoding of shape {rows.shape} must be ({groups}, encoding_dim): row j encodes group j")
     if not np.isfinite(rows).all():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from whichtoken.checks import check_choice
+from whichtoken.checks import check_choice, check_count
 
 LOSSES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {  # l(m) and log |l'(m)|
     "logistic": (lambda margin: -logsigmoid(margin), lambda margin: logsigmoid(-margin)),
@@ -59,8 +59,7 @@ class KeyQueryAttention(torch.nn.Module):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        if dim < 1:
-            raise ValueError(f"dim={dim} must be at least 1")
+        check_count("dim", dim, 1)
         check_choice("loss", loss, LOSSES)
         self.loss_name = loss  # the functions themselves could not be pickled
         self.weight = torch.nn.Parameter(torch.zeros(dim, dim, dtype=dtype, device=device))

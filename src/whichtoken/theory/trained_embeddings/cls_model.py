@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from whichtoken.attention import pool_outputs
 from whichtoken.attention.kernels import NO_NULL, lead, shortfall_of, weigh_shared
 from whichtoken.attention.losses import logistic_with_slope
+from whichtoken.checks import check_count
 from whichtoken.datasets.token_counts import as_counts, as_signs
 from whichtoken.display.shown import Shown
 
@@ -54,8 +55,8 @@ class ClsModel(Shown, ABC):
         cls, vocabulary: int, dim: int, rng: np.random.Generator, dtype: type = np.float32, logit_scale: float = 1.0
     ) -> Self:
         """The paper's start: E_s and p from N(0, I/d), v a random unit vector."""
-        if vocabulary < 1 or dim < 1:
-            raise ValueError(f"vocabulary={vocabulary} and dim={dim} must be at least 1")
+        check_count("vocabulary", vocabulary, 1)
+        check_count("dim", dim, 1)
         draws = (rng.standard_normal(shape, dtype=dtype) for shape in ((vocabulary, dim), (dim,), (dim,)))
         embeddings, query, value = draws
         scale = dtype(1 / math.sqrt(dim))

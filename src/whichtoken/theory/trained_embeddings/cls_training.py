@@ -22,6 +22,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from whichtoken.checks import check_count
 from whichtoken.machine import require_memory
 from whichtoken.theory.trained_embeddings.cls_model import (
     ClsAttention,
@@ -77,7 +78,7 @@ def train_cls(
     threads : int, optional
         For AdamW; by default as many as the machine has cores free of other work.
     guards : Safeguards, optional
-        Held-out data, early stopping, checkpoints.
+        Held-out data, checkpoints.
 
     Returns
     -------
@@ -181,8 +182,8 @@ def check_guards(guards: Safeguards, vocabulary: int) -> Safeguards:
 def _threads(wanted: int | None, size: int) -> Iterator[None]:
     """Run numba on `wanted` threads, or on one for each core that has nothing else to do."""
     most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    if wanted is not None and wanted < 1:
-        raise ValueError(f"threads={wanted} must be at least 1")
+    if wanted is not None:
+        check_count("threads", wanted, 1)
     idle = most - round(os.getloadavg()[0])  # a thread that waits for a preempted partner is slower than none
     before = numba.get_num_threads()
     numba.set_num_threads(min(most, wanted or (max(1, idle) if size >= WORTH_A_THREAD else 1)))
@@ -203,7 +204,7 @@ class _ClsEngine:
         return self.model.decision(counts)
 
     @property
-    def parameters(self) -> Mapping[str, NDArray[Any]]:
+    def state(self) -> Mapping[str, NDArray[Any]]:
         return {"embeddings": self.model.embeddings, "cls": self.model.cls, "value": self.model.value}
 
 
@@ -243,7 +244,7 @@ class ClsAdamW(_ClsEngine):
     def state(self) -> Mapping[str, NDArray[Any]]:
         names = zip(("embeddings", "cls", "value"), self.moments, strict=True)
         moments = {f"{name}.{kind}": getattr(of, kind) for name, of in names for kind in ("mean", "square")}
-        return {**self.parameters, **moments, "steps": self.steps}
+        return {**super().state, **moments, "steps": self.steps}
 
 
 class ClsSGD(_ClsEngine):
@@ -254,10 +255,6 @@ class ClsSGD(_ClsEngine):
         batch = self.counts.shape[0] if plan.optimizer == "gd" else plan.batch_size
         schedule = batch_schedule(documents.indptr, documents.indices, len(model.embeddings), order, batch)
         return float(sgd_epoch(documents, schedule, model.embeddings, model.cls, model.value, lr, plan.train_value))
-
-    @property
-    def state(self) -> Mapping[str, NDArray[Any]]:
-        return self.parameters
 
 
 class Rule(NamedTuple):

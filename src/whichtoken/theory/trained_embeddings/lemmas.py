@@ -47,9 +47,9 @@ from whichtoken.theory.trained_embeddings.one_step import as_parameters, first_s
 
 # what the package does not export itself
 __all__ = [
-    "OneRelevantToken", "OneStepBounds", "Requirements", "Rival", "TheoremConditions", "TheoremExplanation",
+    "OneRelevantToken", "OneStepBounds", "Requirements", "Rival", "TheoremExplanation",
     "UniqueSelection", "loss_bound", "loss_limit", "lost_label", "one_relevant_token", "one_step_bounds",
-    "relevant_selection", "rival_selections", "smallest_rival", "theorem_conditions", "theorem_requirements",
+    "relevant_selection", "rival_selections", "smallest_rival", "theorem_requirements",
     "unique_selection",
 ]  # fmt: skip
 
@@ -328,10 +328,6 @@ class Requirements(Shown):
     log10_dim: float
     terms: dict[str, float]
 
-    def met(self, lr: float, dim: int) -> bool:
-        """Whether a step and a dimension satisfy all of it."""
-        return lr >= self.lr and math.log10(dim) >= self.log10_dim
-
 
 def theorem_requirements(
     sequences: int, length: int, vocabulary: int, *, lr: float | None = None, failure: float = 0.05
@@ -454,85 +450,6 @@ def _names(tokens: list[int], vocabulary: Sequence[str] | None) -> str:
     """A few tokens in brackets, by name where there is one; nothing for none."""
     names = [vocabulary[t] if vocabulary is not None else f"token {t}" for t in tokens[:3]]
     return f" ({', '.join(names)}{', ...' if len(tokens) > 3 else ''})" if names else ""
-
-
-@dataclass(frozen=True, eq=False)
-class TheoremConditions(Shown):
-    """What Theorem 5 assumes, beside what is given.
-
-    Attributes
-    ----------
-    assumption : OneRelevantToken
-        Whether every sequence has one relevant token (Assumption 4).
-    requirements : Requirements
-        Smallest step and dimension by equation (10).
-    sizes_met : bool
-        Whether the step and the dimension at hand reach them.
-    loss, loss_limit : float
-        L(E^1, p^1) and what it has to stay below, so that the flow cannot drop a relevant token: see `loss_limit`. This is
-        the condition that does the work; it can hold when the sizes are far from equation (10).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from whichtoken.theory.trained_embeddings.lemmas import theorem_conditions
-    >>> from whichtoken.theory.trained_embeddings.one_step import first_step
-    >>> counts, labels, value = [[1, 0, 1], [0, 1, 1]], [1, -1], np.array([1.0, 0.0])
-    >>> E, p = first_step(np.zeros((3, 2)), np.zeros(2), value, counts, labels, lr=40.0)
-    >>> found = theorem_conditions(E, p, value, counts, labels, lr=40.0)
-    >>> found.assumption.holds, found.loss_met, found.sizes_met  # far too few dimensions, but the loss is low enough
-    (True, True, False)
-    """
-
-    assumption: OneRelevantToken
-    requirements: Requirements
-    sizes_met: bool
-    loss: float
-    loss_limit: float
-
-    @property
-    def loss_met(self) -> bool:
-        return self.loss < self.loss_limit
-
-
-def theorem_conditions(
-    embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike, lr: float
-) -> TheoremConditions:
-    """Check Theorem 5's conditions on a data set.
-
-    Parameters
-    ----------
-    embeddings, cls : array_like of shape (|S|, d) and (d,)
-        E^1 and p^1, after the first step.
-    value : array_like of shape (d,)
-        v.
-    counts : sparse or dense, shape (n, |S|)
-        How often each token occurs in each sequence.
-    labels : array_like of shape (n,)
-        -1 or +1.
-    lr : float
-        The first step that was taken.
-
-    Returns
-    -------
-    TheoremConditions
-        Each condition beside what is given.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from whichtoken.theory.trained_embeddings.lemmas import theorem_conditions
-    >>> found = theorem_conditions(np.zeros((3, 2)), np.zeros(2), np.ones(2), [[1, 0, 1], [0, 1, 1]], [1, -1], lr=1.0)
-    >>> found.loss_met, round(found.loss, 4), round(found.loss_limit, 4)
-    (False, 0.6931, 0.3466)
-    """
-    E, p, v = as_parameters(embeddings, cls, value)
-    counts = as_counts(counts)
-    n, length = counts.shape[0], int(np.max(counts.sum(axis=1)))
-    needed = theorem_requirements(n, length, E.shape[0], lr=lr)
-    loss = float(attend(E @ p, E @ v, counts, labels).losses.mean())
-    limit = loss_limit(E @ v, counts, labels)
-    return TheoremConditions(one_relevant_token(counts, labels), needed, needed.met(lr, E.shape[1]), loss, limit)
 
 
 def loss_limit(values: ArrayLike, counts: Any, labels: ArrayLike) -> float:

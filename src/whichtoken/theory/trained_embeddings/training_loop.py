@@ -1,4 +1,4 @@
-"""Training on documents by epochs: the plan, learning-rate drops, held-out data, early stopping, checkpoints, a progress bar.
+"""Training on documents by epochs: the plan, learning-rate drops, held-out data, checkpoints, a progress bar.
 
 An `EpochEngine` does what happens within an epoch; the one-layer and the two-layer model share this loop.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from whichtoken.checks import check_choice
+from whichtoken.checks import check_choice, check_count
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.progress import terminal_bar
@@ -81,9 +81,8 @@ class TrainingPlan(Shown):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0 or (positive and value == 0):
                 raise ValueError(f"{name}={value} must be {'positive' if positive else 'at least 0'} and finite")
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        check_count("epochs", self.epochs, 1)
+        check_count("batch_size", self.batch_size, 1)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas={self.betas} must lie in [0, 1)")
         if list(self.drops) != sorted(set(self.drops)) or min(self.drops, default=1) < 1:
@@ -122,12 +121,6 @@ def load_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
         return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
 
 
-def restore(arrays: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> None:
-    """Copy stored values into live arrays of the same name."""
-    for name, array in arrays.items():
-        np.copyto(array, stored[name])
-
-
 class EpochEngine(Protocol):
     """Updates a model by whole epochs."""
 
@@ -136,10 +129,6 @@ class EpochEngine(Protocol):
 
     def decision(self, counts: csr_array) -> NDArray[np.float64]:
         """Outputs for held-out documents."""
-
-    @property
-    def parameters(self) -> Mapping[str, NDArray[Any]]:
-        """The live parameters by name."""
 
     @property
     def state(self) -> Mapping[str, NDArray[Any]]:
@@ -157,11 +146,6 @@ class History(Shown):
     cpu_seconds: float = 0.0
 
     @property
-    def best_epoch(self) -> int:
-        """The epoch of least held-out loss."""
-        return int(np.argmin(self.held_out_losses))
-
-    @property
     def text(self) -> str:
         """The last epoch in a few words."""
         accuracy = f", held-out accuracy {self.held_out_accuracies[-1]:.4f}" if self.held_out_accuracies else ""
@@ -172,14 +156,12 @@ class History(Shown):
 class Safeguards(Shown):
     """What watches a run.
 
-    Reach for it when a training run is long: it stops by itself, keeps the best parameters and survives a kill.
+    Reach for it when a training run is long: it is evaluated on the way, and survives a kill.
 
     Parameters
     ----------
     held_out : tuple[Any, Any], optional
         Counts and labels that are evaluated after every epoch but never trained on.
-    patience : int, optional
-        Stop when the held-out loss has not fallen for this many epochs, and go back to the best parameters.
     checkpoint : Path, optional
         File to keep the state in; a run that finds it there goes on from it, to the same numbers.
     checkpoint_every : int, default=1
@@ -188,23 +170,16 @@ class Safeguards(Shown):
     Examples
     --------
     >>> from whichtoken.theory.trained_embeddings import Safeguards
-    >>> guards = Safeguards(held_out=([[1, 0], [0, 1]], [1, -1]), patience=5)
-    >>> guards.patience, guards.checkpoint_every
-    (5, 1)
+    >>> Safeguards(held_out=([[1, 0], [0, 1]], [1, -1])).checkpoint_every
+    1
     """
 
     held_out: tuple[Any, Any] | None = None
-    patience: int | None = None
     checkpoint: Path | None = None
     checkpoint_every: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("patience", "checkpoint_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
-        if self.patience is not None and self.held_out is None:
-            raise ValueError(f"patience={self.patience} needs held_out documents to watch")
+        check_count("checkpoint_every", self.checkpoint_every, 1)
         if self.checkpoint is not None:
             object.__setattr__(self, "checkpoint", Path(self.checkpoint))
             if self.checkpoint.is_dir():
@@ -219,43 +194,25 @@ def train_by_epochs(
 ) -> History:  # fmt: skip
     """Run the plan, or what is left of it, on `engine`."""
     identity = _identity(engine, plan, counts, labels)
-    history, best = _resume(engine, guards, identity, rng)
+    history = _resume(engine, guards, identity, rng)
     with terminal_bar(plan.epochs, "epoch", "{task.fields[text]}", text="") as update:
         for epoch in range(len(history.losses), plan.epochs):
-            watched = len(history.held_out_losses)
-            if guards.patience is not None and watched and watched - 1 - history.best_epoch >= guards.patience:
-                break
             wall, cpu = time.perf_counter(), time.process_time()
             order = np.arange(len(labels)) if plan.optimizer == "gd" else rng.permutation(len(labels))
             history.losses.append(engine.epoch(order, plan.learning_rate(epoch)))
             if not np.isfinite(history.losses[-1]):
                 raise ValueError(f"the loss became {history.losses[-1]} in epoch {epoch}; lower lr={plan.lr}")
             if guards.held_out is not None:
-                best = _evaluate(engine, history, guards, best)
+                outputs = engine.decision(guards.held_out[0])
+                history.held_out_losses.append(logistic_loss(outputs, guards.held_out[1]))
+                history.held_out_accuracies.append(float(np.mean(outputs * guards.held_out[1] > 0)))
             if guards.checkpoint and ((epoch + 1) % guards.checkpoint_every == 0 or epoch + 1 == plan.epochs):
-                arrays = {**engine.state, **{f"best.{name}": array for name, array in best.items()}}
                 facts = {"identity": identity, "history": asdict(history), "rng": rng.bit_generator.state}
-                save_checkpoint(guards.checkpoint, arrays, facts)
+                save_checkpoint(guards.checkpoint, engine.state, facts)
             history.seconds += time.perf_counter() - wall
             history.cpu_seconds += time.process_time() - cpu
             update(completed=epoch + 1, text=history.text)
-    if best:
-        restore(engine.parameters, best)
     return history
-
-
-def _evaluate(
-    engine: EpochEngine, history: History, guards: Safeguards, best: dict[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
-    """Append the held-out loss and accuracy; with `patience`, a copy of the parameters if they are the best so far."""
-    assert guards.held_out is not None
-    counts, labels = guards.held_out
-    outputs = engine.decision(counts)
-    history.held_out_losses.append(logistic_loss(outputs, labels))
-    history.held_out_accuracies.append(float(np.mean(outputs * labels > 0)))
-    if guards.patience is None or history.best_epoch < len(history.held_out_losses) - 1:
-        return best
-    return {name: array.copy() for name, array in engine.parameters.items()}
 
 
 def _identity(engine: EpochEngine, plan: TrainingPlan, counts: csr_array, labels: NDArray[np.int8]) -> dict[str, Any]:
@@ -264,16 +221,14 @@ def _identity(engine: EpochEngine, plan: TrainingPlan, counts: csr_array, labels
     for part in (counts.indptr, counts.indices, counts.data, labels):
         checksum = zlib.crc32(np.ascontiguousarray(part).data, checksum)
     settings: dict[str, Any] = json.loads(json.dumps(asdict(replace(plan, epochs=1))))
-    E = engine.parameters["embeddings"]
+    E = engine.state["embeddings"]
     model = {"engine": type(engine).__name__, "embeddings": [*E.shape, str(E.dtype)]}
     return model | settings | {"documents": checksum}
 
 
-def _resume(
-    engine: EpochEngine, guards: Safeguards, identity: dict[str, Any], rng: np.random.Generator
-) -> tuple[History, dict[str, NDArray[Any]]]:
+def _resume(engine: EpochEngine, guards: Safeguards, identity: dict[str, Any], rng: np.random.Generator) -> History:
     if guards.checkpoint is None or not guards.checkpoint.exists():
-        return History(), {}
+        return History()
     stored, facts = load_checkpoint(guards.checkpoint)
     for name, value in identity.items():
         found = facts.get("identity", {}).get(name)
@@ -281,11 +236,7 @@ def _resume(
             raise UsageError(
                 f"{guards.checkpoint} was written with {name}={found}, this run has {value}; choose another file"
             )
-    best = {name.removeprefix("best."): array for name, array in stored.items() if name.startswith("best.")}
-    if guards.patience is not None and not best:
-        raise UsageError(
-            f"{guards.checkpoint} was written without patience and lacks the best parameters; choose another file"
-        )
-    restore(engine.state, stored)
+    for name, array in engine.state.items():
+        np.copyto(array, stored[name])
     rng.bit_generator.state = facts["rng"]
-    return History(**facts["history"]), best if guards.patience is not None else {}
+    return History(**facts["history"])
