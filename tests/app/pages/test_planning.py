@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from whichtoken.app.pages.planning import forecast_rows, predicted_error, protocol, write_figure
+from whichtoken.app.pages.planning import answer, forecast_rows, predicted_error, protocol, write_figure
 from whichtoken.theory import sparse_tokens
+from whichtoken.theory.sparse_tokens.planner import recommend
 
 TASK = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5, "dim": 200}
 
@@ -21,7 +22,7 @@ def test_table_and_protocol_show_the_numbers_of_the_plan(planned):
         "attention, all samples for both",
         "BagClassifier",
         "attention, samples split",
-        "mean pooling + linear",
+        "mean pooling",
         "linear on all tokens",
     ]
     assert rows["attention, samples split"][1] == f"{planned.attention.error:.3g}"
@@ -30,7 +31,7 @@ def test_table_and_protocol_show_the_numbers_of_the_plan(planned):
         str(planned.reuse.samples_needed),
     ]
     assert rows["BagClassifier"][3] == str(planned.bag_classifier.samples_needed)
-    assert rows["mean pooling + linear"][3] == "never"
+    assert rows["mean pooling"][3] == "never"
     text = protocol(planned)
     assert f"{planned.bayes_floor:.3g}" in text
     assert "1 token of a positive sequence carries" in text
@@ -48,6 +49,21 @@ def test_protocol_says_how_to_train_as_recommended(planned, way, field, sentence
     text = protocol(replace(planned, recommended=way))
     assert sentence in text
     assert f"needs {getattr(planned, field).samples_needed} sequences this way" in text
+
+
+def test_the_answer_is_a_sentence_and_nothing_is_recommended_at_chance(planned):
+    needed = planned.bag_classifier.samples_needed
+    yes = replace(planned, recommended="BagClassifier", samples=needed)
+    assert answer(yes).startswith(f"Yes: an error of 0.1 needs about {needed} samples")
+    assert answer(replace(yes, samples=needed - 1)).startswith("Not yet: ")
+    never = replace(yes, bag_classifier=replace(yes.bag_classifier, samples_needed=None))
+    assert answer(never).startswith("No: an error of 0.1 is not reached with any amount of data")
+    assert answer(replace(yes, target_error=None)).startswith(f"Yes: with {needed} samples the predicted error is")
+    at_chance = {name: replace(getattr(yes, name), error=0.5) for name in ("attention", "reuse", "bag_classifier")}
+    lost = replace(yes, **at_chance, target_error=None, recommended=recommend(0.5, 0.495, 0.5, 0.5))
+    assert answer(lost).startswith("No: with")
+    assert "Recommended" not in protocol(lost)
+    assert "Nothing is recommended" in protocol(lost)
 
 
 def test_small_shares_and_errors_are_not_rounded_to_nothing(planned):

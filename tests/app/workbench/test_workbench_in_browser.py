@@ -112,6 +112,7 @@ def test_the_planner_redraws_as_a_slider_moves_and_keeps_its_numbers(visit, benc
     made.page.wait_for_function(
         "before => document.getElementById('error-attention').textContent !== before", arg=before
     )
+    assert made.page.inner_text("#answer").startswith("Yes: with 1500 samples the predicted error is 0.")
     assert "samples=1500" in made.page.url
     assert "1500 sequences" in made.page.inner_text("#protocol")
     strength = re.search(r"strength=([\d.]+)", made.page.url)[1]
@@ -124,6 +125,28 @@ def test_the_planner_redraws_as_a_slider_moves_and_keeps_its_numbers(visit, benc
     assert all(len(line.get("points").split()) == 5 for line in lines)
     again = visit(made.page.url)
     assert again.page.input_value("#field-strength") == strength
+
+
+def test_forms_keep_what_was_typed_and_say_what_is_wrong_beside_its_field(visit, bench):
+    typed = "praise, good\nno label here"
+    for path, field, value, kept in [
+        ("/data", "pasted", typed, {"pasted": typed}),
+        ("/inspect", "folder", "/no/such/model", {"folder": "/no/such/model", "pasted": "a text"}),
+        ("/claims/toy/mean", "seeds", "007x", {"seeds": "007x"}),
+    ]:
+        made = visit(bench.address + path)
+        for name, text in kept.items():
+            made.page.fill(f"form [name={name}]", text)
+        # the pattern of a field is a hint of the browser; what the server says must be as good
+        made.page.evaluate("document.querySelectorAll('form').forEach((form) => { form.noValidate = true; })")
+        made.page.locator(f"form:has([name={field}]) button.main").click()
+        beside = made.page.wait_for_selector(f"label:has([name={field}]) .wrong", timeout=WAIT)
+        assert beside.inner_text()
+        assert {name: made.page.input_value(f"[name={name}]") for name in kept} == kept
+        assert made.page.get_attribute(f"[name={field}]", "aria-invalid") == "true"
+        assert made.page.evaluate("document.activeElement.name") == field
+        assert made.page.url == bench.address + path
+        made.complaints.clear()  # the browser reports the answer 400
 
 
 def test_text_of_a_user_is_text(visit, bench):

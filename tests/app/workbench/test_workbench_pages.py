@@ -264,6 +264,7 @@ class TestData:
         answer = client.post("/data/upload", files={"pasted": (None, "praise, good\nno label here")})
         assert answer.status_code == 400
         assert "line 2" in answer.json()["error"]
+        assert answer.json()["field"] == "pasted"
 
     def test_a_row_with_a_gap_is_shown(self, client):
         lines = b'{"text": "good", "kind": "a"}\n{"text": "bad"}\n{"kind": 3}\n'

@@ -112,10 +112,11 @@ def plan(
 
 def _from_theory(given: dict[str, Any], wanted: dict[str, Any]) -> Plan:
     """Plan from numbers alone, and print the plan."""
-    from whichtoken.app.pages.planning import protocol
+    from whichtoken.app.pages.planning import answer, protocol
     from whichtoken.theory import sparse_tokens
 
     planned = sparse_tokens.plan(**given, **wanted)
+    say(answer(planned))
     _print_forecasts(planned)
     say(protocol(planned))
     _print_notes(planned.warnings)

@@ -15,6 +15,7 @@ from whichtoken.errors import UsageError
 from whichtoken.files import replacing
 from whichtoken.theory.sparse_tokens import Plan, Task, erm
 from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS
+from whichtoken.theory.sparse_tokens.planner import HARDLY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 MODELS = {
     "attention": "attention, samples split",
-    "pooled": "mean pooling + linear",
+    "pooled": "mean pooling",
     "vectorized": "linear on all tokens",
 }
 SHARED = "attention, all samples for both"
@@ -56,6 +57,37 @@ def forecast_rows(plan: Plan) -> list[list[str]]:
         separable = float(f"{forecast.capacity:.2g}")
         lines.append([label, _shown(forecast.error), _shown(forecast.unlimited_error), needed, f"{separable:.0f}"])
     return lines
+
+
+def answer(plan: Plan) -> str:
+    """Yes or no, and how many samples, in a sentence."""
+    ways = {"split": plan.attention, "reuse": plan.reuse, "none": plan.bag_classifier}
+    chosen = ways.get(plan.recommended, plan.bag_classifier)
+    return answer_in_words(
+        plan.samples, chosen.error, min(plan.prevalence, 1 - plan.prevalence), plan.target_error, chosen.samples_needed,
+        plan.attention.unlimited_error,
+    )  # fmt: skip
+
+
+def answer_in_words(
+    samples: int,
+    error: float,
+    constant: float,
+    target: float | None = None,
+    needed: int | None = None,
+    unlimited: float | None = None,
+) -> str:
+    """Is the signal detectable, with how many samples; without an `unlimited` error it is not known what more data give."""
+    reached = f"with {samples} samples the predicted error is {_shown(error)}"
+    if target is not None and unlimited is not None:
+        if needed is None:
+            return f"No: an error of {target:g} is not reached with any amount of data; {reached}."
+        enough = "Yes" if needed <= samples else "Not yet"
+        return f"{enough}: an error of {target:g} needs about {needed} samples; {reached}."
+    if not error <= HARDLY * constant:
+        more = "" if unlimited is None else f" Unlimited data would give {_shown(unlimited)}."
+        return f"No: {reached}, and a constant answer has {_shown(constant)}.{more}"
+    return f"Yes: {reached}; a constant answer has {_shown(constant)}."
 
 
 def protocol(plan: Plan) -> str:

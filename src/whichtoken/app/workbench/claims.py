@@ -77,7 +77,7 @@ def plan_from_form(experiment: Experiment[Any], form: Mapping[str, str]) -> RunP
     preset, seeds = form.get("preset", "quick"), form.get("seeds", "").strip()
     if seeds and not seeds.isdecimal():
         raise UsageError(
-            f"seeds='{seeds[:40]}' is not a whole number of at least 1; leave it empty to use the preset's"
+            "{seeds} is not a whole number of at least 1; leave it empty to use the preset's", seeds=seeds[:40]
         )
     known = {field.name for field in form_fields(experiment)}
     values = {name: value.strip() for name in known if (value := form.get(f"set.{name}", "")).strip()}

@@ -72,10 +72,13 @@ def _labeled_lines(pasted: str) -> bytes:
     for number, line in enumerate(lines, 1):
         parts = line.split("\t", 1) if "\t" in line else re.split(r"[,;:]", line, maxsplit=1)
         if len(parts) != 2 or not all(part.strip() for part in parts):
-            raise UsageError(f"line {number} has no label before its text; write it as: praise, a wonderful film")
+            said = f"line {number} has no label before its text; write it as: praise, a wonderful film"
+            raise UsageError(said, pasted="")
         writer.writerow([part.strip() for part in parts])
     if len(lines) < LEAST_DOCUMENTS:
-        raise UsageError(f"{len(lines)} documents are too few to learn from; paste at least {LEAST_DOCUMENTS}")
+        raise UsageError(
+            f"{len(lines)} documents are too few to learn from; paste at least {LEAST_DOCUMENTS}", pasted=""
+        )
     return table.getvalue().encode()
 
 
@@ -121,14 +124,17 @@ async def _fit(request: Request) -> Response:
     path = uploads_of(request).find(str(form.get("file") or ""))
     kind = str(form.get("kind") or "text")
     if kind not in KINDS:
-        raise UsageError(f"unknown kind '{kind[:40]}'; choose one of {', '.join(KINDS)}")
+        raise UsageError(f"unknown kind '{kind[:40]}'; choose one of {', '.join(KINDS)}", kind=kind[:40])
+    label, column = str(form.get("label") or "label"), str(form.get("column") or "") or None
+    if kind != "groups" and label == column:
+        raise UsageError(f"column '{label[:60]}' cannot be both; choose another column for the label", label=label[:60])
     title = str(form.get("title") or "").strip()[:60] or KINDS[kind]
     id = f"m-{secrets.token_hex(4)}"
     ngrams = str(form.get("ngrams") or "1")
     arguments = {
         "home": str(store_of(request).home.absolute()), "id": id, "path": str(path), "title": title, "kind": kind,
-        "label": str(form.get("label") or "label"), "ngrams": int(ngrams) if ngrams in ("1", "2", "3") else 1,
-        "column": str(form.get("column") or "") or None if kind != "groups" else None,
+        "label": label, "ngrams": int(ngrams) if ngrams in ("1", "2", "3") else 1,
+        "column": column if kind != "groups" else None,
         "prefix": str(form.get("prefix") or "_")[:1],
     }  # fmt: skip
     asked = JobRequest("fit", f"train on {title}", arguments, page=f"/data/models/{id}")

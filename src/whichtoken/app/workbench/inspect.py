@@ -35,7 +35,9 @@ async def _start(request: Request) -> Response:
     async with uploads_of(request).form(request) as form:
         typed = str(form.get("folder") or "").strip()
         if not typed:
-            raise UsageError("name the folder of a model first; it holds config.json, the weights and the tokenizer")
+            raise UsageError(
+                "name the folder of a model first; it holds config.json, the weights and the tokenizer", folder=""
+            )
         # unlike Path.expanduser, this leaves ~name as it is if there is no such user
         folder = Path(os.path.expanduser(typed))
         column, label = str(form.get("column") or "text"), str(form.get("label") or "")

@@ -51,7 +51,8 @@ async def usage_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, UsageError)
     # fields of forms are labeled with the names of arguments, in words
     sentence = error.describe(lambda name, value: f"{name.replace('_', ' ')} {value}")
-    return error_response(request, 400, sentence)
+    # the first argument of the sentence is the field that is wrong, and a page says it there
+    return error_response(request, 400, sentence, next(iter(error.arguments), ""))
 
 
 async def http_error(request: Request, error: Exception) -> Response:
@@ -75,12 +76,12 @@ async def client_gone(_: Request, __: Exception) -> Response:
     return Response(status_code=400)
 
 
-def error_response(request: Request, status: int, sentence: str) -> Response:
-    """One sentence as a page, or as JSON for a script."""
+def error_response(request: Request, status: int, sentence: str, field: str = "") -> Response:
+    """One sentence as a page, or as JSON for a script, with the field of a form that it is about."""
     sentence = visible(" ".join(str(sentence).split()))
     if "text/html" in request.headers.get("accept", ""):
         return framed_page(request, "error.html", status=status, code=status, sentence=sentence)
-    return JSONResponse({"error": sentence}, status)
+    return JSONResponse({"error": sentence} | ({"field": field} if field else {}), status)
 
 
 ERRORS: dict[Any, Any] = {

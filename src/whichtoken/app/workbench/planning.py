@@ -10,6 +10,8 @@ from typing import Any
 from whichtoken.app.pages.planning import (
     MODELS,
     WAYS,
+    answer,
+    answer_in_words,
     forecast_headings,
     forecast_rows,
     planning_errors,
@@ -45,7 +47,9 @@ def quick_forecast(numbers: StudyNumbers, designs: Designs = DEFAULT_DESIGNS) ->
     curves = _with_bags(numbers.task, curves)
     middle = QUICK_CURVE.index(1.0)
     steps = query_steps(numbers.task, numbers.samples / numbers.dim, shared.bias_correction)
+    least = min(curves[name][middle] for name in ("reuse", "attention", "bag_classifier"))
     return {
+        "answer": answer_in_words(numbers.samples, least, numbers.task.trivial_error),
         "approximate": True, "samples": sizes, "curves": finite(curves), "names": NAMES,
         "errors": finite({name: curve[middle] for name, curve in curves.items()}),
         "alignment": steps.alignment, "trivial": numbers.task.trivial_error,
@@ -63,7 +67,8 @@ def exact_forecast(numbers: StudyNumbers) -> tuple[dict[str, Any], Designs]:
     curves = {name: [predicted_error(made, name, n) for n in sizes] for name in MODELS}
     curves["reuse"] = [predicted_error(made, "shared", n) for n in sizes]
     forecast = {
-        "approximate": False, "samples": sizes, "curves": finite(_with_bags(numbers.task, curves)), "names": NAMES,
+        "answer": answer(made), "approximate": False,
+        "samples": sizes, "curves": finite(_with_bags(numbers.task, curves)), "names": NAMES,
         "errors": finite({name: getattr(made, name).error for name in NAMES}),
         "alignment": made.shared_design.alignment, "trivial": numbers.task.trivial_error, "floor": made.bayes_floor,
         "capacities": finite({name: getattr(made, name).capacity for name in MODELS}),

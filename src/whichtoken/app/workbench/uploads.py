@@ -50,13 +50,13 @@ class Uploads:
     async def take(self, file: object, kinds: tuple[str, ...] = TABLES) -> Path:
         """Store an uploaded file under a new name, and return its path."""
         if not isinstance(file, UploadFile) or not file.filename:
-            raise UsageError(f"choose a file first; it may be {' or '.join(kinds)}")
-        suffix = Path(file.filename).suffix.lower()
+            raise UsageError(f"choose a file first; it may be {' or '.join(kinds)}", file="")
+        suffix, name = Path(file.filename).suffix.lower(), Path(file.filename).name[:80]
         if suffix not in kinds:
-            raise UsageError(f"{Path(file.filename).name[:80]} is not {' or '.join(kinds)}; save it as one of these")
+            raise UsageError(f"{name} is not {' or '.join(kinds)}; save it as one of these", file=name)
         content = await file.read(LARGEST_UPLOAD + 1)
         if not content:
-            raise UsageError(f"{Path(file.filename).name[:80]} is empty; choose another file")
+            raise UsageError(f"{name} is empty; choose another file", file=name)
         return await run_in_threadpool(self.keep, content, suffix)
 
     def keep(self, content: bytes, suffix: str) -> Path:

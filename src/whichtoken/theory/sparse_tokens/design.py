@@ -107,7 +107,7 @@ def least_ridge(error: Callable[[float], float], task: Task) -> float:
     return next((ridge for ridge in RIDGES if error(ridge) <= task.trivial_error), RIDGES[-1])
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def best_design(task: Task, samples_per_dim: float, refine: bool = True) -> Design:
     """Least test error over query share and temperature; bias and first step are those that help the alignment.
 
@@ -139,7 +139,7 @@ def best_design(task: Task, samples_per_dim: float, refine: bool = True) -> Desi
     return design(x, least_ridge(lambda ridge: design(x, ridge).error(task, samples_per_dim), task))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def best_shared_design(task: Task, samples_per_dim: float, refine: bool = True) -> SharedDesign:
     """Least test error over the temperature; without `refine` only a grid is searched."""
     correct, rate = _query_rule(task, samples_per_dim)

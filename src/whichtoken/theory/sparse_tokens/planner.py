@@ -52,6 +52,7 @@ REDESIGNS, CLOSE = 6, 0.02  # designs tried in turn, and the relative gain in sa
 # 20 tokens in 20 to 120 dimensions and judged on others (`sparse-tokens/planned`)
 BAG_EXCESS = 2.1  # times (R/L)^2
 ALIKE = 0.02  # relative difference of errors that is none
+HARDLY = 0.98  # times the error of a constant answer, above which a model is not noticeably better
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ class Plan(Shown):
     reuse, bag_classifier : Way
         Predicted error and samples needed of attention with all samples for query and readout, and of `BagClassifier`.
     recommended : str
-        How to train attention: "split", "reuse" or "BagClassifier".
+        How to train attention: "split", "reuse" or "BagClassifier"; "none" where no way does noticeably better than a
+        constant answer.
     bayes_floor : float
         No classifier does better.
     bayes_floor_error : float
@@ -222,7 +224,7 @@ def plan(
         shared_design=shared,
         reuse=reuse,
         bag_classifier=bag_classifier,
-        recommended=recommend(forecasts["attention"].error, reuse.error, bag_classifier.error),
+        recommended=recommend(forecasts["attention"].error, reuse.error, bag_classifier.error, task.trivial_error),
         bayes_floor=floor.error,
         bayes_floor_error=floor.standard_error,
         linear_oracle=linear_oracle(**asdict(task)),
@@ -276,7 +278,8 @@ def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> i
         return designer(task, math.exp(log_alpha), refine) if designer else None
 
     most = math.log(_unlimited(task, model))
-    if excess(most, design(most, refine=True)) > 0:
+    # a refined design takes seconds, and only counts where the grid's does not reach the target
+    if all(excess(most, design(most, refine)) > 0 for refine in (False, True)):
         return None
     least = high = math.log(LEAST_SAMPLES / dim)
     while high < most and excess(high, design(high, refine=False)) > 0:
@@ -369,11 +372,16 @@ def _excess(task: Task) -> float:
     return BAG_EXCESS * (task.signal_tokens / task.length) ** 2
 
 
-def recommend(split: float, reuse: float, bag_classifier: float) -> str:
-    """The way of the least predicted error; of equal ones `BagClassifier`, which chooses its own settings."""
+def recommend(split: float, reuse: float, bag_classifier: float, constant: float = math.inf) -> str:
+    """The way of the least predicted error; of equal ones `BagClassifier`, which chooses its own settings.
+
+    None of them where the least error is hardly below that of a constant answer.
+    """
     errors = {"BagClassifier": bag_classifier, "reuse": reuse, "split": split}
     known = {name: error for name, error in errors.items() if not math.isnan(error)}
     least = min(known.values(), default=math.nan)
+    if least > HARDLY * constant:
+        return "none"
     return next((name for name, error in known.items() if error <= (1 + ALIKE) * least), "BagClassifier")
 
 
@@ -402,7 +410,7 @@ def _warnings(
             )
     trivial = task.trivial_error
     attention, linear = forecasts["attention"].error, min(forecasts["pooled"].error, forecasts["vectorized"].error)
-    if min(linear, attention) > 0.98 * trivial:
+    if min(linear, attention) > HARDLY * trivial:
         yield (
             f"with {samples} samples no model does noticeably better than a constant answer, which has an error of "
             f"{trivial:.3g}"

@@ -36,16 +36,34 @@ export function say(place, sentence, bad = false) {
   place.replaceChildren(note);
 }
 
-export async function ask(address, options = {}) {
+/** A request; what the server refuses is an error with its sentence and the field that it is about. */
+async function send(address, options) {
   let answer;
   try { answer = await fetch(address, { headers: { accept: "application/json" }, ...options }); }
   catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server does not respond; is 'whichtoken serve' still running?");
   }
-  const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error);
-  return found;
+  if (answer.ok) return answer;
+  const { error, field } = await answer.json();
+  throw Object.assign(new Error(error), { field });
+}
+
+export const ask = async (address, options = {}) => (await send(address, options)).json();
+
+/** Say beside a field of a form what is wrong with it, or below the form if it is about none; without an error, all is well. */
+export function refuse(form, error = null) {
+  for (const old of form.querySelectorAll(".wrong")) old.remove();
+  for (const field of form.querySelectorAll("[aria-invalid]")) { field.removeAttribute("aria-invalid"); field.removeAttribute("aria-describedby"); }
+  if (!error) return;
+  const note = element("small", error.message, "wrong"), found = error.field && (form.elements[error.field] ?? form.elements[`set.${error.field}`]), field = found instanceof RadioNodeList ? null : found;
+  note.setAttribute("role", "alert");
+  if (!field || field.type === "hidden") { form.append(note); return; }
+  note.id = `wrong-${field.name}`;
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-describedby", note.id);
+  (field.closest("label") ?? field.parentNode).append(note);
+  field.focus();
 }
 
 function follow(id, { progress = () => {}, end = () => {} }) {
@@ -79,9 +97,18 @@ for (const place of document.querySelectorAll("[data-fragment]")) {
 }
 for (const card of document.querySelectorAll('[data-job][data-open="yes"]')) watch(card);
 for (const form of document.querySelectorAll("form[method=post]")) {
-  form.addEventListener("submit", () => {  // shows at once that it works, and a second click starts no second job
-    const button = form.querySelector("button");
-    if (button) setTimeout(() => { button.disabled = true; button.textContent += " …"; });
+  form.addEventListener("submit", async (event) => {  // what was typed stays when something is wrong with it
+    event.preventDefault();
+    const button = event.submitter ?? form.querySelector("button"), before = button?.textContent;
+    if (button) { button.disabled = true; button.textContent += " …"; }  // shows that it works, and a second click starts no second job
+    try {
+      const plain = form.enctype !== "multipart/form-data", body = plain ? new URLSearchParams(new FormData(form)) : new FormData(form);
+      const answer = await send(form.action, { method: "POST", body });
+      location.assign(answer.url);
+    } catch (error) {
+      refuse(form, error);
+      if (button) { button.disabled = false; button.textContent = before; }
+    }
   });
 }
 window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });

@@ -1,5 +1,5 @@
 // Sliders that redraw as they move (approximately), and exactly when they rest; the address keeps the numbers.
-import { ask, say } from "./frame.js";
+import { ask, refuse } from "./frame.js";
 import { chart, QUIET } from "./chart.js";
 
 const form = document.getElementById("numbers"), mark = document.getElementById("mark"), exactPart = document.getElementById("exact");
@@ -33,6 +33,7 @@ function show(found) {
     document.getElementById(`capacity-${model}`).textContent = samples === null ? "separable: computed when you release the slider" : `separable up to ${(found.approximate ? "≈ " : "")}${+samples.toPrecision(2)}`;
   }
   document.getElementById("alignment").textContent = (found.approximate ? "≈ " : "") + found.alignment.toFixed(3);
+  document.getElementById("answer").textContent = found.answer;
   mark.textContent = found.approximate ? "approximate, while you move a slider" : "exact";
   mark.className = found.approximate ? "quiet" : "agrees state";
 }
@@ -54,9 +55,9 @@ async function quick() {
   const turn = ++asked;
   try {
     const found = await ask(`/planner/quick?${moving}`);
-    document.getElementById("wrong").replaceChildren();
+    refuse(form);
     if (turn === asked) show(found);
-  } catch (error) { say(document.getElementById("wrong"), error.message, true); }
+  } catch (error) { refuse(form, error); }
   moving = null;
   if (waiting) { waiting = false; quick(); }
 }
@@ -69,9 +70,9 @@ async function exact() {
   try {
     const found = await ask(`/planner/exact?${numbers()}`, { signal: left.signal });
     if (turn !== asked) return;
-    document.getElementById("wrong").replaceChildren();
+    refuse(form);
     show(found); showExact(found);
-  } catch (error) { if (turn === asked) { say(document.getElementById("wrong"), error.message, true); mark.textContent = ""; } }
+  } catch (error) { if (turn === asked) { refuse(form, error); mark.textContent = ""; } }
 }
 
 for (const slider of form.querySelectorAll("input[type=range]")) {
