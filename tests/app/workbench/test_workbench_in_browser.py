@@ -129,10 +129,10 @@ def test_the_planner_redraws_as_a_slider_moves_and_keeps_its_numbers(visit, benc
 
 def test_forms_keep_what_was_typed_and_say_what_is_wrong_beside_its_field(visit, bench):
     typed = "praise, good\nno label here"
-    for path, field, value, kept in [
-        ("/data", "pasted", typed, {"pasted": typed}),
-        ("/inspect", "folder", "/no/such/model", {"folder": "/no/such/model", "pasted": "a text"}),
-        ("/claims/toy/mean", "seeds", "007x", {"seeds": "007x"}),
+    for path, field, kept in [
+        ("/data", "pasted", {"pasted": typed}),
+        ("/inspect", "folder", {"folder": "/no/such/model", "pasted": "a text"}),
+        ("/claims/toy/mean", "seeds", {"seeds": "007x"}),
     ]:
         made = visit(bench.address + path)
         for name, text in kept.items():
@@ -147,6 +147,30 @@ def test_forms_keep_what_was_typed_and_say_what_is_wrong_beside_its_field(visit,
         assert made.page.evaluate("document.activeElement.name") == field
         assert made.page.url == bench.address + path
         made.complaints.clear()  # the browser reports the answer 400
+
+
+def test_rows_are_found_by_word_mistake_and_cell_and_a_threshold_is_written(visit, bench):
+    made = visit(bench.address + "/data/models/demo")
+    rows = made.page.locator("#documents li")
+    total = rows.count()
+    made.page.click("[data-word]:text-is('superb')")
+    assert 0 < rows.count() < total
+    made.page.click("#choice button")
+    made.page.select_option("#choice select", "least confident first")
+    shares = [float(share) for share in rows.evaluate_all("all => all.map((one) => one.dataset.share)")]
+    assert shares == sorted(shares)
+    counts = made.page.locator("#confusion td button")
+    assert sum(map(int, counts.all_inner_texts())) == rows.count() == total
+    counts.nth(0).click()
+    assert rows.count() == int(counts.nth(0).inner_text())
+    made.page.fill("[name=miss]", "3")
+    made.page.click("[data-best]")
+    assert made.page.input_value("[name=threshold]") == "0.25"
+    assert "praise above 0.25: " in made.page.inner_text("[data-said]:not(li)")
+    made.page.fill("[name=threshold]", "2")
+    made.page.get_by_role("button", name="Write it").click()
+    made.page.wait_for_selector("label:has([name=threshold]) .wrong")
+    made.complaints.clear()
 
 
 def test_text_of_a_user_is_text(visit, bench):

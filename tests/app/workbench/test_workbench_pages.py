@@ -266,6 +266,23 @@ class TestData:
         assert "line 2" in answer.json()["error"]
         assert answer.json()["field"] == "pasted"
 
+    def test_a_threshold_is_written_into_the_model(self, trained, out):
+        from whichtoken.estimators import load_estimator
+
+        page, folder = "/data/models/demo", out / "workbench" / "models" / "demo"
+        before = trained.get(f"{page}/explainer.json").json()["bias"]
+        for wrong in ("0", "1", "much"):
+            answer = trained.post(f"{page}/threshold", data={"threshold": wrong})
+            assert (answer.status_code, answer.json()["field"]) == (400, "threshold")
+        card = json.loads((folder / "model" / "model-card.json").read_text())
+        assert trained.post(f"{page}/threshold", data={"threshold": "0.9"}).status_code == 200
+        model = load_estimator(folder / "model")
+        assert model.choice_.threshold == model.threshold == 0.9
+        assert json.loads((folder / "model" / "model-card.json").read_text()) == card
+        assert "threshold set to 0.9 for praise" in trained.get(page).text
+        assert trained.get(f"{page}/explainer.json").json()["bias"] < before
+        assert trained.post("/data/models/none/threshold", data={"threshold": "0.9"}).status_code == 404
+
     def test_a_row_with_a_gap_is_shown(self, client):
         lines = b'{"text": "good", "kind": "a"}\n{"text": "bad"}\n{"kind": 3}\n'
         page = client.post("/data/upload", files={"file": ("t.jsonl", lines)})

@@ -20,6 +20,7 @@ from whichtoken.app.workbench.jobs import JobRequest
 from whichtoken.app.workbench.middleware import DRAWN, LINKED
 from whichtoken.app.workbench.model_store import DEMO, KINDS, ModelCard, ModelStore
 from whichtoken.app.workbench.pages import framed_page
+from whichtoken.app.workbench.settings import Parameter
 from whichtoken.app.workbench.uploads import uploads_of
 from whichtoken.app.workbench.workers import slow_worker_of, worker_of
 from whichtoken.errors import UsageError
@@ -27,8 +28,8 @@ from whichtoken.errors import UsageError
 HERE, STORE = "whichtoken.app.workbench.data", "whichtoken.app.workbench.model_store"  # modules that workers call
 PREVIEW = 5  # rows
 MOST_COLUMNS = 2000  # that a page lets choose from
-MOST_LISTED = 100  # documents to choose from
 LEAST_DOCUMENTS = 8
+THRESHOLD = Parameter("threshold", 0.5, 0.001, 0.999)
 PAGE_DOCUMENTS = 50  # of the page to download
 
 
@@ -150,7 +151,7 @@ async def _model(request: Request) -> Response:
     def page() -> Response:
         others = [other for other in store_of(request).cards() if other.id != card.id and other.kind == "text"]
         return framed_page(
-            request, "model.html", card=card, documents=documents[:MOST_LISTED], others=others, importance=importance
+            request, "model.html", card=card, documents=documents, others=others, importance=importance
         )  # fmt: skip
 
     return await run_in_threadpool(page)
@@ -174,6 +175,16 @@ async def _explain(request: Request) -> Response:
     if not isinstance(row, int) or not 0 <= row < len(documents):
         raise UsageError(f"row {str(row)[:20]} does not exist; the model has {len(documents)} rows to show")
     return JSONResponse(await _ask(request, card.id, "explanation", row))
+
+
+async def _threshold(request: Request) -> Response:
+    """Write another threshold of the second label into a model of texts."""
+    card = _card(request)
+    async with request.form(max_files=0, max_fields=5) as form:
+        value = THRESHOLD.read(str(form.get("threshold") or ""))
+    asked = store_of(request), card.id, "set_threshold", value
+    await slow_worker_of(request).answer(request, f"{STORE}:ModelStore.ask", *asked)
+    return RedirectResponse(f"/data/models/{card.id}", 303)
 
 
 async def _archive(request: Request) -> Response:
@@ -248,7 +259,9 @@ def explanation_page(store: ModelStore, id: str) -> str:
 async def _compare(request: Request) -> Response:
     cards = [_card(request, request.query_params.get(name, "")) for name in ("a", "b")]
     documents = await _ask(request, cards[0].id, "documents")
-    return framed_page(request, "compare.html", cards=cards, text=documents[0]["text"] if documents else "")
+    row = Parameter("row", 0, 0, max(0, len(documents) - 1)).read(request.query_params.get("row"))
+    text = documents[row]["text"] if documents else ""
+    return framed_page(request, "compare.html", cards=cards, text=text, row=row, documents=documents)
 
 
 def _download(name: str) -> dict[str, str]:
@@ -264,6 +277,7 @@ routes = [
     Route("/data/compare", _compare, name=LINKED),
     Route("/data/models/{id}", _model, name=LINKED),
     Route("/data/models/{id}/explain", _explain, methods=["POST"]),
+    Route("/data/models/{id}/threshold", _threshold, methods=["POST"]),
     Route("/data/models/{id}/model.zip", _archive),
     Route("/data/models/{id}/predictions.csv", _predictions),
     Route("/data/models/{id}/page.html", _explanation_page),

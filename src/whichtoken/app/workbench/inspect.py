@@ -52,7 +52,10 @@ async def _start(request: Request) -> Response:
             path = await uploads_of(request).take(form.get("file"))
     from whichtoken.inspection.loading import check_folder
 
-    await run_in_threadpool(check_folder, folder)
+    try:
+        await run_in_threadpool(check_folder, folder)
+    except UsageError as error:
+        raise UsageError(str(error), folder=typed) from error
     arguments = {
         "folder": str(folder.absolute()), "path": str(path), "column": column, "label": label, "most": MOST_TEXTS
     }  # fmt: skip

@@ -10,7 +10,8 @@ import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ MOST_TOKENS = 1000  # in the importance table
 DEMO = "demo"  # the bundled model
 EXPLAINER = "explainer.json"  # a model as the browser has it, beside the model
 EXAMPLES = 4  # texts that the explainer offers
+THRESHOLD_NOTE = "threshold set to "
 
 
 @dataclass(frozen=True)
@@ -207,14 +209,12 @@ class StoredModel:
 
             table, probabilities = self.applied.table, self.applied.probabilities()
             empty = np.asarray(np.isnan(probabilities).any(axis=1))
-            names = [
-                "" if gap else str(self.applied.classes[k])
-                for k, gap in zip((probabilities * self.applied.weights).argmax(axis=1), empty, strict=True)
-            ]
+            codes = (probabilities * self.applied.weights).argmax(axis=1)
+            names = ["" if gap else str(self.applied.classes[k]) for k, gap in zip(codes, empty, strict=True)]
             column, label, rows = self.card.column, self.card.label, range(len(table))
             texts = [f"row {row + 1}" for row in rows] if column is None else map(str, table[column])
             true = map(str, table[label]) if label in table.columns else [""] * len(table)
-            shares = np.where(empty, 0.0, probabilities.max(axis=1)).tolist()
+            shares = np.where(empty, 0.0, probabilities[np.arange(len(codes)), codes]).tolist()
             lines = zip(texts, true, names, shares, strict=True)
             return [dict(zip(("text", "true", "said", "probability"), line, strict=True)) for line in lines]
 
@@ -279,6 +279,27 @@ class StoredModel:
             return path.read_bytes()
         finally:
             path.unlink(missing_ok=True)
+
+    def set_threshold(self, threshold: float) -> None:
+        """Save the model with another threshold; what is known of its data stays, and its scores get a note."""
+        from whichtoken.estimators.model_folder import CARD, describe_table, read_folder, write_card
+
+        model, opened = self._text_model(), read_folder(self.folder / "model")
+        if len(model.classes_) != 2 or model._encoder is not None:
+            raise UsageError("a threshold is for two labels and a model without an encoder")
+        card = read_json(opened.folder / CARD) if (opened.folder / CARD).is_file() else None
+        model.threshold, model.choice_ = threshold, replace(model.choice_, threshold=threshold)
+        model.save(opened.folder)
+        if opened.table is not None:
+            describe_table(opened.folder, opened.table)
+        if card is not None:
+            write_card(opened.folder, card)
+        report = self.card.report
+        kept = [note for note in report["notes"] if not note.startswith(THRESHOLD_NOTE)]
+        note = f"{THRESHOLD_NOTE}{threshold:g} for {model.classes_[1]}; the scores above were measured before that"
+        created = datetime.now(UTC).isoformat()
+        report = {**report, "notes": [*kept, note], "threshold": threshold}
+        ModelStore(self.folder.parent).put(replace(self.card, created=created, report=report))
 
     def archive(self) -> bytes:
         """The model folder as a zip file."""

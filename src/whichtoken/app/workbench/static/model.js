@@ -1,4 +1,5 @@
 // A row of the data, explained: texts in the browser, while they are typed; bags and rows by the server.
+import { findWord } from "./documents.js";
 import { openModel } from "./explainer_model.js";
 import { ask, say } from "./frame.js";
 import { mount } from "./explainer/page.js";
@@ -15,7 +16,7 @@ let turn = 0, show = async (row) => {
 };
 if (why.dataset.kind === "text") {
   try {
-    const { setText } = mount(place, await openModel(id)), texts = JSON.parse(document.getElementById("texts").textContent);
+    const { setText } = mount(place, await openModel(id), { hint: "Click a word to find its rows.", use: findWord }), texts = JSON.parse(document.getElementById("texts").textContent);
     show = (row) => setText(texts[row]);
   } catch (error) { say(place, error.message, true); show = () => {}; }
 }
@@ -24,6 +25,8 @@ why.addEventListener("click", (event) => {
   if (!button) return;
   why.querySelector("[data-row][aria-current]")?.removeAttribute("aria-current");
   button.setAttribute("aria-current", "true");
+  const row = document.getElementById("row");
+  if (row) row.value = button.dataset.row;  // for the comparison with another model
   history.replaceState(null, "", `?row=${button.dataset.row}`);
   show(+button.dataset.row);
 });

@@ -160,9 +160,9 @@ function wordList(model, columns, strength, most, use) {
 }
 
 /** The strongest words of each class, and a search among all of them. */
-function topWords(model, use) {
+function topWords(model, use, hint) {
   const all = strengths(model), most = Math.max(...all.map((strength) => strength.reduce((a, b) => Math.max(a, Math.abs(b)), 0))) || 1;
-  const columns = make("div", "classes"), search = make("input"), root = make("section", "", make("h2", "", "Words of each label"), make("label", "", "search the words ", search), make("p", "quiet", "The strongest word has 100. Click a word to add it to your text."), columns);
+  const columns = make("div", "classes"), search = make("input"), root = make("section", "", make("h2", "", "Words of each label"), make("label", "", "search the words ", search), make("p", "quiet", `The strongest word has 100. ${hint}`), columns);
   search.type = "search";
   const show = () => {
     const asked = search.value.trim().toLowerCase();
@@ -179,14 +179,14 @@ function topWords(model, use) {
 
 const sentence = (model) => `One attention query on ${model.ngrams > 1 ? "words and their neighbors" : "words"}: ${counted(model.names.length, "token")}, ${counted(model.classes.length, "label")} (${model.classes.slice(0, 20).join(", ")}).`;
 
-/** The whole explainer in an element of a page; with `data-brief`, what is not about the text is folded. */
-export function mount(place, model) {
+/** The whole explainer in an element of a page; with `data-brief`, what is not about the text is folded. `use` takes a word that is clicked. */
+export function mount(place, model, { hint = "Click a word to add it to your text.", use = null } = {}) {
   const { first, parts } = comparison(model, model.examples[0] ?? strongestWords(model));
   const examples = model.examples.length < 2 ? [] : [make("p", "examples buttons", make("span", "quiet", "try "), ...model.examples.map((text) => button(shorter(text), () => first.setText(text))))];
   place.replaceChildren(...examples, ...parts);
-  const use = (word) => { first.setText(`${first.box.value.trimEnd()} ${word}`.trimStart()); first.box.focus(); };
+  use ??= (word) => { first.setText(`${first.box.value.trimEnd()} ${word}`.trimStart()); first.box.focus(); };
   // after the first picture: lists of a large vocabulary take longer
-  setTimeout(() => place.append(...[topWords(model, use), modelCard(model, sentence(model))].map((part) => "brief" in place.dataset ? folded(part) : part)));
+  setTimeout(() => place.append(...[topWords(model, use, hint), modelCard(model, sentence(model))].map((part) => "brief" in place.dataset ? folded(part) : part)));
   return { setText: first.setText };
 }
 
