@@ -67,12 +67,32 @@ class Applied:
         """The true labels of some rows, of the type that the model knows."""
         return as_classes(label_names(self.path, self.table[column].iloc[rows], column, 0), self.classes)
 
-    def trained(self, chosen: NDArray[np.intp]) -> Trained:
-        """The classifier as the evaluation of some rows takes it."""
+    def judged(self, column: str | None = None, drop_missing: bool = False) -> Judged:
+        """The labeled rows, for an evaluation."""
+        column = column or self.label
+        rows = self.labeled_rows(column, drop_missing)
+        lacking = self.empty is not None and bool(self.empty.any())
+        found, labels = self.probabilities()[rows], self.labels(column, rows)
+        return Judged(found, labels, len(self.table) - len(rows), lacking, self.classes, self.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Labeled rows of a table with their probabilities."""
+
+    probabilities: Array  # (n, classes)
+    labels: NDArray[Any]  # (n,)
+    left: int  # rows that were left out
+    lacking: bool  # some of them for want of a text
+    classes: NDArray[Any]
+    weights: Array | float
+
+    def trained(self) -> Trained:
+        """The classifier as an evaluation takes it."""
         from whichtoken.app.evaluation import Trained
 
-        found = self.probabilities()[chosen]
-        return Trained(None, self.classes, lambda rows: found[rows], np.broadcast_to(self.weights, found.shape[1:]))
+        weights = np.broadcast_to(self.weights, self.probabilities.shape[1:])
+        return Trained(None, self.classes, lambda rows: np.asarray(self.probabilities[rows]), weights)
 
 
 def as_classes(names: Sequence[str], classes: NDArray[Any]) -> NDArray[Any]:

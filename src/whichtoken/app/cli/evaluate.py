@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from whichtoken.app.cli import options
 from whichtoken.display.text import counted
 from whichtoken.files import write_text
+
+if TYPE_CHECKING:
+    from whichtoken.tables import TableForm
 
 
 def evaluate(
@@ -27,27 +30,33 @@ def evaluate(
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows without a label.")] = False,
     html: Annotated[Path | None, options.new_output("Write an HTML page with the calibration figure.")] = None,
     json_file: options.MetricsFile = None,
+    engine: options.DaskScheduler = None,
 ) -> None:
     """Score a saved model on labeled data: metrics with intervals, each class, and the effect of abstaining.
 
     Example: whichtoken evaluate reviews-model new.csv --column review --label sentiment
     """
-    from whichtoken.app.cli.models import apply_model
+    from whichtoken.app.cli.models import check_options
     from whichtoken.app.evaluation import evaluate_saved
     from whichtoken.app.pages.evaluation import print_evaluation
+    from whichtoken.app.partitions import Request, evaluate_file, evaluate_partitions
     from whichtoken.estimators.metrics import evaluation_page
-    from whichtoken.estimators.model_folder import training_note
+    from whichtoken.estimators.model_folder import read_folder, training_note
 
     (path,) = data
     options.require_distinct_paths({"DATA": path}, {"--html": html, "--json": json_file})
-    found = apply_model(model, path, column, separator=separator, encoding=encoding, rows=rows)
-    label = label or found.label
-    labeled = found.labeled_rows(label, drop_missing)
+    form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
+    opened = read_folder(model)
+    check_options(opened, path, column, form)
+    request = Request(opened, column, form, {"label": label, "drop_missing": drop_missing})
+    found = evaluate_file(request, path) if engine is None else evaluate_partitions(request, path, engine)
     notes = training_note(model, path)
-    if left := len(found.table) - len(labeled):
-        missing = "label" if found.empty is None or not found.empty.any() else "text or label"
-        notes.append(f"{counted(left, 'row')} without a {missing} {'was' if left == 1 else 'were'} left out")
-    report = evaluate_saved(path, found.trained(labeled), found.labels(label, labeled), notes)
+    if found.left:
+        missing = "text or label" if found.lacking else "label"
+        notes.append(
+            f"{counted(found.left, 'row')} without a {missing} {'was' if found.left == 1 else 'were'} left out"
+        )
+    report = evaluate_saved(path, found.trained(), found.labels, notes)
     if html is not None:
         write_text(html, evaluation_page(f"{model.name} on {path.name}", asdict(report)))
     if json_file is not None:

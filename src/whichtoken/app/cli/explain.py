@@ -41,7 +41,15 @@ def explain(
     encoding: options.Encoding = None,
     rows: options.RowCount = None,
     html: Annotated[Path | None, options.new_output("Write an HTML page with colored words.")] = None,
-    json_file: Annotated[Path | None, options.new_output("Write every number as JSON.", "--json")] = None,
+    json_file: Annotated[
+        Path | None,
+        options.new_output(
+            "Write every number as JSON, or, to a folder, as JSON lines for each file.",
+            "--json",
+            check=options.new_file_or_folder,
+        ),
+    ] = None,
+    engine: options.DaskScheduler = None,
     explainer: options.ExplainerPage = None,
     min_df: options.PageMinDf = None,
     redact: options.PageRedact = None,
@@ -61,7 +69,9 @@ def explain(
 
       whichtoken explain reviews-model --explainer page.html
     """
+    from whichtoken.app.cli.models import answer_by_file
     from whichtoken.app.pages.explanations import MOST_ON_A_PAGE, as_html
+    from whichtoken.app.partitions import by_file, explain_file
 
     outputs = {"--html": html, "--json": json_file, "--explainer": explainer}
     options.require_distinct_paths({"--file": file, "--redact": redact}, outputs)
@@ -85,6 +95,10 @@ def explain(
         write_explainer(model, explainer, examples, texts, page)
         if (text is None and file is None) or not (html or json_file):
             return
+    if file is not None and (engine is not None or by_file(file, json_file)):
+        reading: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
+        answer_by_file(explain_file, model, file, column, reading, {}, json_file, engine, ".jsonl")
+        return
     explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)
     count = counted(len(explanations), "explanation")
     if html is not None:
@@ -103,7 +117,7 @@ def explain_data(
 ) -> Sequence[Explanation]:
     """Why a text, or the rows of a file, get their labels."""
     from whichtoken.app.applying import apply_to_table, check_classifier, check_reads_texts
-    from whichtoken.app.cli.models import WHOLE_TEXTS, check_options
+    from whichtoken.app.cli.models import check_options, is_whole_text
     from whichtoken.estimators.model_folder import load_to_answer, read_folder
     from whichtoken.reading import read_text
 
@@ -128,7 +142,7 @@ def explain_data(
         )
     if file is not None:
         check_options(opened, file, column, form)
-    if opened.kind == "text-classifier" and (file is None or file.suffix.lower() in WHOLE_TEXTS):
+    if opened.kind == "text-classifier" and (file is None or is_whole_text(file)):
         check_reads_texts(opened, model)
         return model.explain([text if file is None else read_text(file)])  # type: ignore[no-any-return]
     assert file is not None

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Unpack
 
 from whichtoken.app.applying import Applied, apply_to_table, check_classifier, page_settings, remembered_roles
 from whichtoken.app.cli.options import check_form
 from whichtoken.display.terminal import say
-from whichtoken.display.text import visible
+from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import CARD, OpenedFolder, load_to_answer, read_card, read_folder
-from whichtoken.tables import TableForm, check_columns, read_table
+from whichtoken.tables import TableForm, check_columns, is_several, read_table
 
 WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that hold one text
+
+
+def is_whole_text(path: Path) -> bool:
+    """Whether a file is read as one text, not as a table."""
+    return path.suffix.lower() in WHOLE_TEXTS and not is_several(path)
 
 
 def apply_model(folder: Path, path: Path, column: str | None = None, **form: Unpack[TableForm]) -> Applied:
@@ -25,13 +30,28 @@ def apply_model(folder: Path, path: Path, column: str | None = None, **form: Unp
     return apply_to_table(opened, model, path, column, **form)
 
 
+def answer_by_file(
+    answer: Callable[..., int], folder: Path, data: Path, column: str | None, form: TableForm, settings: dict[str, Any],
+    to: Path | None, engine: str | None, ending: str = "",
+) -> None:  # fmt: skip
+    """Answer each file of a table into a folder, and say how many there were."""
+    from whichtoken.app.partitions import Request, by_file, write_partitions
+
+    if to is None or not by_file(data, to):
+        raise UsageError("--engine writes one file for each file of DATA; name a folder for them")
+    opened = read_folder(folder)
+    check_options(opened, data, column, form)
+    now, before = write_partitions(answer, Request(opened, column, form, settings), data, to, engine, ending)
+    say(f"wrote {counted(now, 'file')} to {to}" + (f"; {before} were there already" if before else ""))
+
+
 def check_options(opened: OpenedFolder, path: Path, column: str | None, form: TableForm) -> None:
     """Refuse options that would be ignored."""
     if column is not None and opened.kind == "group-classifier":
         raise UsageError(f"{opened} holds a {opened.kind}, which finds its columns by name; leave out --column")
     if column is not None and not column.strip():
         raise UsageError(f"--column '{column}' has no name; name a column of {path}")
-    if opened.kind == "text-classifier" and path.suffix.lower() in WHOLE_TEXTS:
+    if opened.kind == "text-classifier" and is_whole_text(path):
         if column is not None:
             raise UsageError(f"{path} is read as one text and has no columns; leave out --column")
         if form.get("encoding") or form.get("rows"):

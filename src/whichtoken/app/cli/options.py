@@ -168,6 +168,16 @@ def new_table(path: Path | None) -> Path | None:
     return new_file(path)
 
 
+def new_table_or_folder(path: Path | None) -> Path | None:
+    """A table to write, or, without an ending, a folder for one table for each file."""
+    return path if path is not None and (path.is_dir() or not path.suffix) else new_table(path)
+
+
+def new_file_or_folder(path: Path | None) -> Path | None:
+    """A file to write, or, without an ending, a folder for one file for each file."""
+    return path if path is not None and (path.is_dir() or not path.suffix) else new_file(path)
+
+
 def help_if_no_command(context: typer.Context) -> None:
     """Show the help if no command is named."""
     if context.invoked_subcommand is None:
@@ -282,6 +292,12 @@ Column = Annotated[
 ]
 BagFileColumn = Annotated[
     str | None, column_name("Column with the file of each bag (.npy, .npz, .h5, .pt), where a row is a bag.")
+]
+DaskScheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", metavar="dask://HOST:PORT", help="Work on the files of DATA on the workers of a Dask scheduler."
+    ),
 ]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")]
 SpreadsheetSafe = Annotated[

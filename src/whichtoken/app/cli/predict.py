@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from whichtoken.app.cli import options
+
+if TYPE_CHECKING:
+    from whichtoken.tables import TableForm
 
 
 def predict(
@@ -18,7 +21,8 @@ def predict(
     to: Annotated[
         Path | None,
         options.new_output(
-            "Table to write: .csv, .tsv, .parquet or .jsonl; default: print CSV.", check=options.new_table
+            "Table to write: .csv, .tsv, .parquet or .jsonl, or a folder for one table per file; default: print CSV.",
+            check=options.new_table_or_folder,
         ),
     ] = None,
     abstain_below: Annotated[
@@ -28,17 +32,30 @@ def predict(
     spreadsheet_safe: options.SpreadsheetSafe = False,
     encoding: options.Encoding = None,
     rows: options.RowCount = None,
+    engine: options.DaskScheduler = None,
 ) -> None:
     """Predict labels and probabilities for the rows of a file, beside its own columns; a bag gets one line.
 
-    Example: whichtoken predict reviews-model new.csv --column review --to labeled.parquet --abstain-below 0.8
+    A folder for --to gets one table for each file; the same command goes on where it was stopped.
+
+    Examples:
+
+      whichtoken predict reviews-model new.csv --column review --to labeled.parquet --abstain-below 0.8
+
+      whichtoken predict reviews-model 'reviews/*.parquet' --to labeled --engine dask://scheduler:8786
     """
-    from whichtoken.app.cli.models import apply_model
+    from whichtoken.app.cli.models import answer_by_file, apply_model
     from whichtoken.app.evaluation import add_predictions
+    from whichtoken.app.partitions import by_file, predict_file
     from whichtoken.tables import write_table
 
     (path,) = data
     options.require_distinct_paths({"DATA": path}, {"--to": to})
+    if engine is not None or by_file(path, to):
+        settings = {"abstain_below": abstain_below, "spreadsheet_safe": spreadsheet_safe}
+        form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
+        answer_by_file(predict_file, model, path, column, form, settings, to, engine)
+        return
     found = apply_model(model, path, column, separator=separator, encoding=encoding, rows=rows)
     predicted = add_predictions(found.table, found.classes, found.probabilities(), abstain_below, found.weights)
     if to is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from whichtoken.extras import needed_by
 from whichtoken.machine import available_memory
 from whichtoken.reading import check_regular, read_arrays, readable, shown
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 NAMES = ("features", "feats", "embeddings", "tokens", "arr_0")  # of the array, where a file has several
 ENDINGS = (".npy", ".npz", ".h5", ".hdf5", ".pt", ".pth")
 TOGETHER = 1 << 26  # bytes of bags that are read at a time
@@ -119,7 +120,7 @@ def as_files(X: Any) -> BagFiles | None:
     return BagFiles(X) if several and all(isinstance(path, str | Path) for path in X) else None
 
 
-def some_files_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
+def some_files_at_a_time(method: Method) -> Method:
     """Let a method of bags, which gives a row or an item for each, read the files of `BagFiles` in parts."""
 
     @wraps(method)
@@ -130,7 +131,7 @@ def some_files_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
         found = [method(model, part, *others, **options) for part in files.parts()]
         return np.concatenate(found) if isinstance(found[0], np.ndarray) else [item for part in found for item in part]
 
-    return run
+    return cast(Method, run)
 
 
 def _read_bag(path: Path) -> NDArray[Any]:

@@ -22,6 +22,7 @@ from whichtoken.datasets.token_counts import NGramTable, TokenSequences
 from whichtoken.datasets.word_split import Places, text_chunks
 from whichtoken.display.text import counted
 from whichtoken.errors import UsageError
+from whichtoken.estimators.partitions import distributed_tokens, is_partitioned
 from whichtoken.reading import read_text, readable
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Vocabulary:
         cls, tokenizer: Tokenizer, texts: Iterable[str], ngrams: int, min_df: int, vectors: WordVectors | None = None
     ) -> tuple[Vocabulary, sparse.csr_array, NDArray[np.intp]]:
         """Keep what stands in enough texts, and all that has a vector; also the counts of the texts, and groups of copies."""
-        sequences = tokenizer.tokens(texts)
+        sequences = distributed_tokens(tokenizer, texts) if is_partitioned(texts) else tokenizer.tokens(texts)
         copies = duplicate_groups(text_signatures(sequences))[1]
         first = np.unique(copies, return_index=True)[1]
         # copies count once: else each word of a text that stands there twice would be one of two texts
@@ -317,7 +318,7 @@ def learn_counts(
         learned = Vocabulary.learn(tokenizer_of(model), texts, ngrams, model.min_df, vectors)
         model._vocabulary, counts, copies = learned
         model.vocabulary_ = model._vocabulary.names
-    labels = check_labels(y, counts.shape[0])
+    labels = check_labels(y.compute() if is_partitioned(y) else y, counts.shape[0])
     model.classes_ = np.unique(check_labels(classes) if classes is not None else labels)
     if len(model.classes_) < 2:
         raise ValueError(f"y has one class ({model.classes_.tolist()[0]!r}); two or more classes are needed")
@@ -410,7 +411,7 @@ def text_column(X: Any) -> tuple[str | None, Any]:
 
     Anything else comes back as it is, without a name.
     """
-    if isinstance(X, list | tuple | str) or sparse.issparse(X):
+    if isinstance(X, list | tuple | str) or sparse.issparse(X) or is_partitioned(X):
         return None, X
     if isinstance(X, np.ndarray):
         one = X.ndim == 1 or (X.ndim == 2 and X.shape[1] == 1)
@@ -452,6 +453,8 @@ def texts_of(X: Any) -> Iterable[str] | None:
     if isinstance(X, str):
         raise ValueError(f"X={X[:30]!r} is one text; a list of texts is expected")
     X = text_column(X)[1]
+    if is_partitioned(X):
+        return X  # type: ignore[no-any-return]
     if sparse.issparse(X) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__iter__"):
         return None
     if hasattr(X, "__len__"):

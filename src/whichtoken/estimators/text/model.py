@@ -19,6 +19,7 @@ from whichtoken.datasets.text_pipeline import TextPipeline
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
 from whichtoken.estimators.model_folder import OpenedFolder
+from whichtoken.estimators.partitions import by_partition
 from whichtoken.estimators.text.counting import (
     BLOCK,
     CallableTokenizer,
@@ -120,20 +121,24 @@ class TextModel(FittedText):
     verbose: int = 0
     random_state: Any = None
 
+    @by_partition
     def decision_function(self, X: Any) -> Array:
         """f + b less the threshold: (n,) for two classes, positive for the second; otherwise (n, n_classes)."""
         outputs = self._decisions(X) - self._offset
         return outputs[:, 0] if len(self.classes_) == 2 else outputs
 
+    @by_partition
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels, (n,)."""
         chosen = decide(self._decisions(X) - self._offset)
         return np.asarray(self.classes_[chosen])
 
+    @by_partition
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes, (n, n_classes), calibrated on the held-out documents of the fit."""
         return self._probabilities(self._decisions(X))
 
+    @by_partition
     def explain(self, X: Any) -> list[TextExplanation]:
         """Why each document gets its label, and what would change it; exact, without sampling.
 

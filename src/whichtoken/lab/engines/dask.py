@@ -58,14 +58,19 @@ class Session(Workers):
         self._stuck: set[str] = set()  # workers that hang and cannot be restarted
         self._looked = self._seen = 0.0  # when the workers were last listed, and when there was one
 
+    @staticmethod
+    def client_of(address: str) -> Any:
+        """A client of the scheduler at an address."""
+        # warnings about other versions of packages: the rows carry the version that matters
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _dask().Client(f"tcp://{address}", timeout=ANSWER_SECONDS, set_as_default=False)
+
     def open_client(self) -> Any:
         # Dask itself would wait longer, or read the answer of a web server as a size
         if not _greets(self._address):
             raise OSError
-        # warnings about other versions of packages: the rows carry the version that matters
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return _dask().Client(f"tcp://{self._address}", timeout=ANSWER_SECONDS, set_as_default=False)
+        return self.client_of(self._address)
 
     def repair(self) -> None:
         """Replace lost workers, if they are ours."""
@@ -238,7 +243,7 @@ class DaskEngine(Engine):
 
     @contextmanager
     def open(self, number: int) -> Iterator[Workers]:
-        with _silent_logs(), safe_children(), ExitStack() as stack:
+        with silent_logs(), safe_children(), ExitStack() as stack:
             if self.address:
                 session = Session(self.address, self.limit)
             else:
@@ -333,7 +338,7 @@ def _dask() -> Any:
 
 
 @contextmanager
-def _silent_logs() -> Iterator[None]:
+def silent_logs() -> Iterator[None]:
     """Keep Dask's log of lost connections off the terminal; errors are raised where they matter."""
     _dask()  # creates its loggers
     known = logging.root.manager.loggerDict

@@ -1,0 +1,201 @@
+"""A table in several files, answered file by file: here or on Dask's workers, resumable, with a sentence for what is wrong."""
+
+import json
+import os
+import signal
+
+import dask
+import dask.bag
+import dask.dataframe
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import LocalCluster
+
+from whichtoken import TextClassifier, __version__
+from whichtoken.app import partitions
+from whichtoken.errors import UsageError
+
+THINGS = ["film", "story", "plot", "cast", "song", "actor", "scene", "music", "end", "start"]
+
+
+def reviews(count, seed):
+    rng = np.random.default_rng(seed)
+    good = rng.integers(0, 2, count)
+    words = rng.choice(THINGS, (count, 3))
+    texts = [f"a {'good' if k else 'bad'} {' '.join(row)}" for k, row in zip(good, words, strict=True)]
+    return pd.DataFrame({"text": texts, "label": np.where(good, "+", "-")})
+
+
+def cluster_of(workers, **options):
+    return LocalCluster(
+        n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False}, worker_dashboard_address="127.0.0.1:0", silence_logs=50, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def table(tmp_path, whichtoken):
+    """A model, four files, and the same rows in one."""
+    model = TextClassifier(random_state=0, min_df=1)
+    training = reviews(60, 99)
+    model.fit(training["text"], training["label"]).save(tmp_path / "m")
+    (tmp_path / "many").mkdir()
+    parts = [reviews(20, seed) for seed in range(4)]
+    for place, part in enumerate(parts):
+        part.to_parquet(tmp_path / "many" / f"part-{place}.parquet", index=False)
+    pd.concat(parts).to_parquet(tmp_path / "one.parquet", index=False)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def scheduler():
+    """Workers in this process."""
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "5s"}),
+        cluster_of(2, processes=False, protocol="tcp") as cluster,
+    ):
+        yield cluster.scheduler_address.replace("tcp://", "dask://")
+
+
+def test_answers_by_file_are_those_of_one_table(table, whichtoken, scheduler):
+    assert whichtoken("predict", "m", "one.parquet", "--to", "one-out.parquet").returncode == 0
+    expected = pd.read_parquet(table / "one-out.parquet")
+    for place, engine in (("here", ()), ("there", ("--engine", scheduler))):
+        done = whichtoken("predict", "m", "many", "--to", place, *engine)
+        assert done.returncode == 0, done.stderr
+        assert f"wrote 4 files to {place}" in done.stdout
+        found = pd.concat([pd.read_parquet(file) for file in sorted((table / place).glob("*.parquet"))])
+        pd.testing.assert_frame_equal(found.reset_index(drop=True), expected)
+    one, many = (
+        whichtoken("evaluate", "m", *data).stdout for data in (["one.parquet"], ["many", "--engine", scheduler])
+    )
+    assert many == one
+    assert whichtoken("explain", "m", "--file", "many", "--json", "why", "--engine", scheduler).returncode == 0
+    assert whichtoken("explain", "m", "--file", "one.parquet", "--json", "why.json").returncode == 0
+    lines = [
+        json.loads(line) for file in sorted((table / "why").glob("*.jsonl")) for line in file.read_text().splitlines()
+    ]
+    assert lines == json.loads((table / "why.json").read_text())
+
+
+def test_a_run_goes_on_where_it_stopped(table, whichtoken):
+    (table / "many" / "part-2.parquet").rename(table / "good")
+    pd.DataFrame({"review": ["x"]}).to_parquet(table / "many" / "part-2.parquet")
+    stopped = whichtoken("predict", "m", "many", "--to", "out")
+    assert stopped.returncode == 2
+    assert "part-2.parquet has no column 'text'; columns: review" in stopped.stderr
+    assert sorted(file.name for file in (table / "out").iterdir()) == [
+        "part-0.parquet",
+        "part-1.parquet",
+        "partitions.json",
+    ]
+    (table / "good").rename(table / "many" / "part-2.parquet")
+    assert "wrote 2 files to out; 2 were there already" in whichtoken("predict", "m", "many", "--to", "out").stdout
+    reviews(5, 7).to_parquet(table / "many" / "part-0.parquet", index=False)
+    assert "wrote 1 file to out; 3 were there already" in whichtoken("predict", "m", "many", "--to", "out").stdout
+    other = whichtoken("predict", "m", "many", "--to", "out", "--abstain-below", "0.9")
+    assert "out has answers of another model or of other options" in other.stderr
+    (table / "mine").mkdir()
+    (table / "mine" / "notes.txt").touch()
+    assert "mine holds 'notes.txt'" in whichtoken("predict", "m", "many", "--to", "mine").stderr
+
+
+def test_what_is_wrong_on_a_worker_is_one_sentence(table, whichtoken, scheduler, monkeypatch):
+    pd.DataFrame({"review": ["x"]}).to_parquet(table / "many" / "part-2.parquet")
+    done = whichtoken("predict", "m", "many", "--to", "out", "--engine", scheduler)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "part-2.parquet has no column 'text'" in done.stderr
+    (table / "many" / "part-2.parquet").write_bytes(b"PAR1 damaged PAR1")
+    done = whichtoken("evaluate", "m", "many", "--engine", scheduler)
+    assert "part-2.parquet cannot be read as parquet" in done.stderr
+    assert "name a folder" in whichtoken("predict", "m", "many", "--engine", scheduler).stderr
+    assert "no Dask scheduler answers" in whichtoken("evaluate", "m", "many", "--engine", "dask://127.0.0.1:9").stderr
+    assert "must be dask://host:port" in whichtoken("evaluate", "m", "many", "--engine", "spark").stderr
+    monkeypatch.setattr(partitions, "__version__", "9.9")
+    said = whichtoken("evaluate", "m", "one.parquet", "--engine", scheduler).stderr
+    assert __version__ != "9.9"
+    assert "install the same on both" not in said or "9.9" in said
+
+
+def test_an_empty_partition_has_no_answers(table, whichtoken):
+    reviews(0, 0).to_parquet(table / "many" / "part-1.parquet", index=False)
+    done = whichtoken("predict", "m", "many", "--to", "out")
+    assert (done.returncode, "part-1.parquet has no rows" in done.stderr) == (2, True)
+
+
+def kill_own_process_once(marker, path):
+    """Stands for a worker that runs out of memory."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return path.name
+
+
+@pytest.mark.process
+def test_a_killed_worker_costs_its_file_only(tmp_path):
+    from functools import partial
+
+    files = [tmp_path / name for name in "abc"]
+    with cluster_of(1) as cluster:
+        engine = cluster.scheduler_address.replace("tcp://", "dask://")
+        found = dict(partitions.run_on(engine, partial(kill_own_process_once, tmp_path / "killed"), files))
+    assert {file: file.name for file in files} == found
+
+
+@pytest.mark.process
+def test_a_scheduler_that_goes_away_is_said(tmp_path):
+    cluster = cluster_of(1)
+    engine = cluster.scheduler_address.replace("tcp://", "dask://")
+    found = partitions.run_on(engine, wait_a_moment, [tmp_path / name for name in "abcdef"])
+    assert next(found)[1] == "done"
+    cluster.close()
+    with pytest.raises(UsageError, match="is gone; files that are finished stay"):
+        list(found)
+
+
+def wait_a_moment(path):
+    import time
+
+    time.sleep(0.5)
+    return "done"
+
+
+TRAINING = reviews(300, 5)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return TextClassifier(random_state=0, ngram_range=(1, 2)).fit(TRAINING["text"], TRAINING["label"])
+
+
+def collections():
+    frame = dask.dataframe.from_pandas(TRAINING, npartitions=11)
+    yield "series", frame["text"], frame["label"]
+    yield "frame", frame[["text"]], TRAINING["label"]
+    yield "bag", dask.bag.from_sequence(TRAINING["text"].tolist(), npartitions=20), TRAINING["label"]
+
+
+@pytest.mark.parametrize(("X", "y"), [case[1:] for case in collections()], ids=["series", "frame", "bag"])
+def test_a_dask_collection_gives_the_model_of_one_machine(X, y, fitted):
+    texts = TRAINING["text"].tolist()
+    with dask.config.set(scheduler="sync"):
+        model = TextClassifier(random_state=0, ngram_range=(1, 2)).fit(X, y)
+        labels, shares, why = (answer(X).compute() for answer in (model.predict, model.predict_proba, model.explain))
+    assert model.vocabulary_ == fitted.vocabulary_
+    np.testing.assert_array_equal(model.values_, fitted.values_)
+    np.testing.assert_array_equal(model.selection_, fitted.selection_)
+    np.testing.assert_array_equal(np.asarray(labels), fitted.predict(texts))
+    np.testing.assert_allclose(np.asarray(shares), fitted.predict_proba(texts), rtol=1e-12)
+    assert [item.as_json() for item in why] == [item.as_json() for item in fitted.explain(texts)]
+
+
+def test_partitions_without_rows_or_without_texts(fitted):
+    frame = dask.dataframe.from_pandas(TRAINING, npartitions=5)
+    with dask.config.set(scheduler="sync"):
+        assert len(fitted.predict(frame[frame["label"] == "?"]["text"]).compute()) == 0
+        some = frame[frame["text"].str.contains("film")]["text"]
+        assert len(fitted.predict_proba(some).compute()) == TRAINING["text"].str.contains("film").sum()
+        texts = dask.bag.from_sequence([["a"], ["b"], [3], ["d"]], npartitions=4).flatten()
+        with pytest.raises(ValueError, match="partition 2: "):
+            TextClassifier().fit(texts, list("abab"))
