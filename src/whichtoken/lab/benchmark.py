@@ -119,7 +119,8 @@ def recorded_benchmark(name: str) -> dict[str, Any] | None:
     file = record_folder() / "benchmarks" / f"{name}.json"
     if not file.exists():
         return None
-    return next(table for table in json.loads(file.read_text(encoding="utf-8"))["benchmarks"] if table["name"] == name)
+    tables: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["benchmarks"]
+    return next(table for table in tables if table["name"] == name)
 
 
 def run_benchmark(name: str) -> Iterator[Measure]:

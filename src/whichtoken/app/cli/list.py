@@ -55,4 +55,4 @@ def list(
     if not id or id in theories:
         print_claims(out, id)
     else:
-        print_claim(*chosen, out)
+        print_claim(chosen[0], out)
