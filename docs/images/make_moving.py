@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import io
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
@@ -20,6 +22,7 @@ from playwright.sync_api import Page, sync_playwright
 from whichtoken.app.movie_reviews import REVIEW, bundled_movie_model
 
 HERE = Path(__file__).parent
+CLIP = {"x": 0, "y": 160, "width": 1040, "height": 500}  # of the dynamics page
 Frame = tuple[bytes, int]  # a PNG, and how many milliseconds it stays
 
 
@@ -42,6 +45,32 @@ def strike_a_word(page: Page, folder: Path) -> Iterator[Frame]:
     yield page.screenshot(), 2200
 
 
+def optimizers(page: Page, folder: Path) -> Iterator[Frame]:
+    """The recording of the dynamics page, frame by frame."""
+    with serving(folder) as address:
+        page.goto(f"{address}dynamics")
+        slider = page.locator("#time")
+        last = int(slider.get_attribute("max") or 0)
+        for number in range(0, last + 1, 2):
+            slider.evaluate(
+                "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", number
+            )
+            yield page.screenshot(clip=CLIP), 160
+        yield page.screenshot(clip=CLIP), 2500
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """A workbench on a free port; its first line names the address."""
+    command = [str(Path(sys.executable).parent / "whichtoken"), "serve", "--port", "0", "--out", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().split()[-1]
+        finally:
+            server.terminate()
+
+
 def save(frames: Iterator[Frame], file: Path, width: int = 720) -> None:
     pictures, times = [], []
     for picture, milliseconds in frames:
@@ -58,6 +87,9 @@ def main(wanted: list[str]) -> None:
         page = browser.new_page(viewport={"width": 860, "height": 620})
         if "strike" in wanted:
             save(strike_a_word(page, Path(folder)), HERE / "strike_a_word.webp")
+        if "limits" in wanted:
+            page.set_viewport_size({"width": 1040, "height": 760})
+            save(optimizers(page, Path(folder)), HERE / "optimizers.webp")
         browser.close()
 
 

@@ -9,6 +9,7 @@ import shutil
 import time
 import zipfile
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -458,3 +459,13 @@ def test_fifty_at_once_are_all_answered(trained):
     paths = [PAGES[k % len(PAGES)] for k in range(50)]
     with concurrent.futures.ThreadPoolExecutor(50) as pool:
         assert {answer.status_code for answer in pool.map(trained.get, paths)} == {200}
+
+
+def test_the_recorded_optimizers_end_at_their_certified_limits():
+    """`tools/record_limits.py` makes the recording."""
+    recorded = json.loads((files("whichtoken") / "app/workbench/static/limits.json").read_text(encoding="utf-8"))
+    assert [run["geometry"] for run in recorded["runs"]] == ["l_1.1", "l_2", "l_inf", "spectral"]
+    for run in recorded["runs"]:
+        assert run["gap"] < 1e-9
+        assert run["frames"][0]["cosine"] < 0.9 < 0.99 < run["frames"][-1]["cosine"]
+        assert {len(frame["matrix"]) for frame in run["frames"]} == {recorded["dim"] ** 2} == {len(run["limit"])}

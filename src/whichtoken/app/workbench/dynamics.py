@@ -27,7 +27,7 @@ _playing = 0
 
 
 def _scene(request: Request) -> Scene:
-    id = request.path_params.get("scene", next(iter(SCENES)))
+    id = request.path_params["scene"]
     if id not in SCENES:
         raise HTTPException(404)
     return SCENES[id]
@@ -35,6 +35,10 @@ def _scene(request: Request) -> Scene:
 
 def _page(request: Request) -> Response:
     return framed_page(request, "dynamics.html", scenes=SCENES, scene=_scene(request), given=request.query_params)
+
+
+def _recording(request: Request) -> Response:
+    return framed_page(request, "limits.html", scenes=SCENES)
 
 
 async def _play(request: Request) -> Response:
@@ -91,7 +95,7 @@ async def _line(stream: asyncio.StreamReader, stopping: Callable[[], bool]) -> b
 
 
 routes = [
-    Route("/dynamics", _page, name=LINKED),
+    Route("/dynamics", _recording, name=LINKED),
     Route("/dynamics/{scene}", _page, name=LINKED),
     Route("/dynamics/{scene}/play", _play),
 ]
