@@ -150,6 +150,11 @@ STRESS = [
     ("stress toy/border --workers 0", "--workers 0 must be a whole number from 1 to 1000"),
     ("stress toy/border --json nosuch/x.json", "there is no folder nosuch"),
 ]
+NEW = [
+    ("new claim margins", "'margins' must be written as theory/claim, in small letters, digits and dashes"),
+    ("new claim mine/class", "'mine/class' must be written as theory/claim"),
+    ("new claim mine/x --to nosuch/deep", "nosuch"),
+]
 PLANS = [
     ("plan", "plan needs --length, --signal-tokens, --strength, --prevalence, --dim, or a --pilot FILE"),
     (PLAN.replace(" --samples 100", ""), "plan needs --samples N (what you can get) or --target-error E"),
@@ -341,7 +346,7 @@ INSPECT = [
     ("inspect nosuch --texts texts.csv", "nosuch is not a folder"),
     ("inspect folder --texts texts.csv", "folder has no tokenizer"),
 ]
-ROWS = [*COMMANDS, *REPRODUCE, *STRESS, *PLANS, *FIT_TEXT, *FIT_BAGS, *FIT_GROUPS, *PREDICT, *EXPLAIN, *INSPECT]
+ROWS = [*COMMANDS, *REPRODUCE, *STRESS, *NEW, *PLANS, *FIT_TEXT, *FIT_BAGS, *FIT_GROUPS, *PREDICT, *EXPLAIN, *INSPECT]
 
 
 def contents(home: Path) -> dict[Path, int | None]:

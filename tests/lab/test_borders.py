@@ -211,3 +211,13 @@ def test_a_window_between_two_rings_is_found_with_both_its_ends(tmp_path):
     assert ends.keys() == {"above", "below"}
     for side, known in (("above", 5.0), ("below", 8.0)):
         assert ends[side][0] <= known <= ends[side][1]
+
+
+def test_a_new_claim_runs_as_it_stands_and_its_border_is_found(whichtoken, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert whichtoken("new", "claim", "mine/fair-coins").returncode == 0
+    monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", "claims")
+    done = whichtoken("reproduce", "mine/fair-coins", "--quiet")
+    assert done.returncode == 0, done.stderr
+    found = stress("mine/fair-coins", "2000rows", fields=["bias"])
+    assert [border.value for border in found.borders] == [pytest.approx(0.05, abs=0.01)]

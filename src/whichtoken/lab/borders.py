@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +39,7 @@ from whichtoken.progress import progress_lines
 
 RINGS = 4  # values between the default and each end of a range
 REFINEMENTS = 2  # times that values between those are tried
-REFINING = 0.6  # share of the budget that must be left for that
+REFINING = 0.5  # share of the budget that must be left for that
 FAR_APART = 10.0  # ends of a range whose ratio is larger are searched on a logarithmic scale
 PRECISION = 0.05  # relative width of a border at which the search stops
 MOST_DOUBLINGS = 3  # of the repeats of a trial whose check is undecided
@@ -329,7 +330,7 @@ class _Bracket:
     axis: _Axis
     holds: float
     fails: float
-    outer: float  # the value at which it was first seen to fail
+    outer: float  # one farther off at which it fails too
     unsure: tuple[float, float] | None = None  # the one next to `holds`, the one next to `fails`
 
     def wanted(self) -> list[Any]:
@@ -391,6 +392,8 @@ class _Search:
             self.rows[RunTask(self.experiment.id, text, row.seed)] = row
 
     def result(self) -> StressResult:
+        if not self.axes:
+            return self._summary([], [], self._instances())
         self._try([()])
         base = self.trials[()]
         held = [code for code, verdict in base.verdicts.items() if verdict.state == "agrees"]
@@ -410,9 +413,11 @@ class _Search:
             self._phase("values between the rings")
             self._refine(held)
             self._phase("bisection")
-            brackets = self._bisect(list(self._brackets(held)))
+            self._bisect(list(self._brackets(held)))
             self._phase("several fields at once")
-            combined = self._combine(held)
+            combined = [found for found in self._combine(held) if len(found[1]) > 1]
+            # shrinking may have found a field that fails alone, where the rings had jumped over
+            brackets = self._bisect(list(self._brackets(held)))
         self._phase("fresh repeats")
         borders, found = self._confirm(brackets, [*broken, *combined])
         self._phase("instances")
@@ -576,16 +581,14 @@ class _Search:
         for axis in self.axes:
             tried = self._alone(axis)
             for code in held:
-                for side in (-1, 1):
-                    last, before = axis.default, "holds"
-                    for value in (value for value in tried if side * (value - axis.default) > 0):
-                        state = tried[value].state(code)
-                        if state not in ("holds", "fails"):
-                            continue
-                        if state != before:
-                            holds, fails = (last, value) if state == "fails" else (value, last)
-                            yield _Bracket(code, axis, holds, fails, outer=fails)
-                        last, before = value, state
+                states = sorted(
+                    (value, state) for value in tried if (state := tried[value].state(code)) in ("holds", "fails")
+                )
+                runs = [(state, [value for value, _ in run]) for state, run in groupby(states, key=itemgetter(1))]
+                for (state, run), (_, after) in pairwise(runs):
+                    holds, failing = (run[-1], after) if state == "holds" else (after[0], run[::-1])
+                    # the middle of those that fail fails most clearly
+                    yield _Bracket(code, axis, holds, failing[0], outer=failing[len(failing) // 2])
 
     def _bisect(self, brackets: list[_Bracket]) -> list[_Bracket]:
         """Narrow every bracket to the precision that is wanted, one or two trials of each at a time."""
@@ -694,7 +697,7 @@ class _Search:
         for code, changes in others:
             if (code, changes) not in confirmed:
                 self._drop(code, changes, fresh)
-            elif len(changes) != 1:
+            else:
                 found.append(
                     CounterExample(code, confirmed[code, changes].claim, dict(changes), confirmed[code, changes])
                 )

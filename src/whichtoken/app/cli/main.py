@@ -35,6 +35,7 @@ COMMANDS = {
     "list": "List the claims and their verdicts, in your folder and in the long runs on record.",
     "reproduce": "Check claims: simulate, predict and compare. Only missing rows are computed.",
     "stress": "Search the parameters of a claim for the border of its validity, and draw it.",
+    "new": "Write a file to start from: a claim of your own, which runs as it stands.",
     "report": "Write an HTML report from the stored results, without computing anything again.",
     "export": "Write the stored rows as a table, with a column for every field and every measured or predicted value.",
     "bench": "Compare whichtoken with the usual alternatives: ratios, timed in one run.",

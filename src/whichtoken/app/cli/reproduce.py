@@ -47,6 +47,7 @@ def reproduce(
 
       whichtoken reproduce mirror-descent/direction --seeds 20 --set p=1.5,2
     """
+    from whichtoken.app.json_forms import VERSION
     from whichtoken.app.pages.terminal import print_faults, print_results
     from whichtoken.lab import reproduce as run
 
@@ -55,7 +56,10 @@ def reproduce(
         timeout=timeout, out=out,
     )  # fmt: skip
     if json_file is not None:
-        write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
+        write_text(
+            json_file,
+            json.dumps({"schema": VERSION, "experiments": [result.as_json() for result in results]}, indent=1),
+        )
     print_results(results, verbose)
     unloaded = not ids and print_faults()
     if unloaded or any(

@@ -54,13 +54,15 @@ def write_borders(result: StressResult, out: Path, command: Sequence[str]) -> Pa
     """
     claim = find(result.claim)
     drawn = panels(lambda figure: draw_borders(result, figure), result.claim, f"Where {result.claim} stops holding")
+    svgs = drawn.svgs if result.searched else ()
     body = render(
-        "borders.html", claim=claim, result=result, figure=Markup("\n".join(drawn.svgs)), sentence=sentence,
+        "borders.html", claim=claim, result=result, figure=Markup("\n".join(svgs)), sentence=sentence,
         command=shlex.join(command), ranges=searched_ranges(result), where=where_it_stops(result),
     )  # fmt: skip
     (out / "stress").mkdir(exist_ok=True)
     page = out / "stress" / page_name(result.claim)
-    write_text(page.with_suffix(".svg"), drawn.standalone())
+    if svgs:
+        write_text(page.with_suffix(".svg"), drawn.standalone())
     write_text(page, framed(f"Where it stops: {claim.title}", body, links=[(page.name, "Where it stops")]))
     return page
 
@@ -83,9 +85,8 @@ def searched_ranges(result: StressResult) -> str:
 
 def borders_as_lines(result: StressResult) -> list[str]:
     """The result for a terminal."""
-    lines = [
-        f"{result.claim}: {counted(len(result.held), 'check')} of it hold at the default: {', '.join(result.held)}"
-    ]
+    holding = f": {counted(len(result.held), 'check')} hold at the default ({', '.join(result.held)})"
+    lines = [f"{result.claim}{holding if result.searched else ''}"]
     for code, words, evidence in where_it_stops(result):
         lines += [f"{code}: {words}", *([f"    {evidence}"] if evidence else [])]
     if not result.borders and not result.counterexamples:

@@ -56,7 +56,7 @@ class MirrorDirection(Experiment[Point]):
         "quick": _study(EXPONENTS[:3], (20, 80)),  # p = 3 takes ten times as many steps
         "full": _study(EXPONENTS, (100, 400)),
         "paper": _study(EXPONENTS[1:], 100),
-        "map": _study((2.0,), 12),
+        "map": _study((2.0,), 24),
     }
     ranges = {"p": (1.05, 10.0), "lr": (0.001, 100.0), "steps": (50, 20_000), "start": (0.0, 10.0), "dim": (4, 40),
               "length": (2, 32), "sequences": (1, 24)}  # fmt: skip

@@ -21,6 +21,7 @@ from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import in_every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Rows, Worst, pooled
+from whichtoken.lab.instances import Lemma
 
 if TYPE_CHECKING:
     from whichtoken.margin import MarginCertificate
@@ -70,6 +71,13 @@ class Point:
     arc_length: float = 100.0
 
 
+def _least_multiplier(instance: Any, _: Any) -> Any:
+    """Of the two constraints of one sequence (selected token, two others), up to a positive factor: tight if not negative."""
+    selected, one, other = instance["embeddings"]
+    first, second = selected - one, selected - other
+    return min(first @ first, second @ second) - first @ second
+
+
 class SelectionConditions(Experiment[Point]):
     id = "trained-embeddings/selection-conditions"
     version = 4
@@ -78,6 +86,14 @@ class SelectionConditions(Experiment[Point]):
         "full": (Grid(equal=[True, False], dim=[64, 256, 1024], seeds=24),),
     }
     method_fields = frozenset({"lr", "step", "arc_length"})
+    lemmas = (
+        Lemma(
+            "conditions.all-tight",
+            "at the solution for a sequence of three tokens in six dimensions both constraints are tight",
+            lambda rng: {"embeddings": rng.standard_normal((3, 6))},
+            _least_multiplier,
+        ),
+    )
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.cls import cls_flow

@@ -1,0 +1,50 @@
+"""whichtoken new: start a claim of your own."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from whichtoken.app.cli.options import help_if_no_command
+from whichtoken.display.terminal import say
+from whichtoken.errors import UsageError
+from whichtoken.files import check_place, write_text
+
+new = typer.Typer()
+
+
+@new.callback(invoke_without_command=True)
+def kinds(context: typer.Context) -> None:
+    """Write a file to start from: a claim of your own, which runs as it stands."""
+    help_if_no_command(context)
+
+
+@new.command("claim")
+def new_claim(
+    id: Annotated[str, typer.Argument(metavar="THEORY/CLAIM", help="Id of the claim, such as mine/large-margins.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Folder of the file; default: claims.")
+    ] = None,
+) -> None:
+    """Write the file of a new claim, which runs as it stands; then replace its example by yours."""
+    found = re.fullmatch(r"[a-z][a-z0-9-]*/([a-z][a-z0-9-]*)", id)
+    if not found or keyword.iskeyword(found[1]):
+        raise UsageError(
+            f"'{id}' must be written as theory/claim, in small letters, digits and dashes: mine/large-margins"
+        )
+    folder, name = to or Path("claims"), found[1].replace("-", "_")
+    path = folder / f"{name}.py"
+    if path.exists():
+        raise UsageError(f"{path} exists; choose another name or folder")
+    folder.mkdir(exist_ok=True)
+    check_place(path)
+    skeleton = Template((files("whichtoken.app.cli") / "claim.txt").read_text(encoding="utf-8"))
+    class_name = name.title().replace("_", "")
+    write_text(path, skeleton.substitute(id=id, folder=folder, code=found[1], class_name=class_name))
+    say(f"{path}: run it with  WHICHTOKEN_EXPERIMENTS={folder} whichtoken reproduce {id} --verbose")

@@ -1,0 +1,110 @@
+"""The files that `reproduce --json` and `stress --json` write, as types.
+
+`reproduce.schema.json` and `stress.schema.json` beside this module are their JSON schemas, for programs that collect verdicts.
+A field may be added without a new version; a field that changes or goes raises it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from whichtoken.lab.borders import Border, CounterExample
+from whichtoken.lab.experiment import Predicted
+from whichtoken.lab.verdicts import Verdict
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """One repeat of one point."""
+
+    point: dict[str, Any]
+    seed: int
+    status: Literal["ok", "failed"]
+    message: str
+    measured: dict[str, Any]
+    predicted: dict[str, Predicted]
+    seconds: float
+    package_version: str
+
+
+@dataclass(frozen=True)
+class RunForm:
+    """One claim at one size."""
+
+    id: str
+    preset: str
+    points: int
+    failed: int
+    seconds: float
+    fault: str
+    verdicts: list[Verdict]
+    rows: list[RowForm]
+
+
+@dataclass(frozen=True)
+class ReproduceForm:
+    """What `whichtoken reproduce --json` writes."""
+
+    schema: Literal[1]
+    experiments: list[RunForm]
+
+
+@dataclass(frozen=True)
+class TrialForm:
+    """One set of changed fields that a search has tried."""
+
+    changes: dict[str, Any]
+    repeats: int
+    states: dict[str, str]
+    margins: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class StressForm:
+    """What `whichtoken stress --json` writes."""
+
+    schema: Literal[1]
+    claim: str
+    held: list[str]
+    borders: list[Border]
+    counterexamples: list[CounterExample]
+    searched: dict[str, tuple[float, float]]
+    notes: list[str]
+    trials: list[TrialForm]
+    rows: int
+    seconds: float
+    default: dict[str, float]
+    map_fields: tuple[str, ...]
+
+
+FORMS: Mapping[str, Any] = {"reproduce": ReproduceForm, "stress": StressForm}
+
+
+def json_schema(name: Literal["reproduce", "stress"]) -> dict[str, Any]:
+    """The JSON schema of the file that a command writes.
+
+    Examples
+    --------
+    >>> from whichtoken.app.json_forms import json_schema
+    >>> json_schema("stress")["title"]
+    'StressForm'
+    """
+    from pydantic import TypeAdapter
+
+    found: dict[str, Any] = TypeAdapter(FORMS[name]).json_schema()
+    address = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": address, "$id": f"whichtoken-{name}-{VERSION}.schema.json", **found}
+
+
+def write_schemas() -> None:
+    """Renew the stored schemas, after a change of the types."""
+    import json
+    from pathlib import Path
+
+    for name in FORMS:
+        path = Path(__file__).with_name(f"{name}.schema.json")
+        path.write_text(json.dumps(json_schema(name), indent=1) + "\n", encoding="utf-8")  # type: ignore[arg-type]
