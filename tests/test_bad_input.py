@@ -153,7 +153,8 @@ STRESS = [
 NEW = [
     ("new claim margins", "'margins' must be written as theory/claim, in small letters, digits and dashes"),
     ("new claim mine/class", "'mine/class' must be written as theory/claim"),
-    ("new claim mine/x --to nosuch/deep", "nosuch"),
+    ("new claim mine/x --to texts.csv", "texts.csv is a file; --to names a folder"),
+    ("new claim mine/x --to texts.csv/deep", "texts.csv/deep cannot be created: texts.csv is a file"),
 ]
 PLANS = [
     ("plan", "plan needs --length, --signal-tokens, --strength, --prevalence, --dim, or a --pilot FILE"),

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import help_if_no_command
+from whichtoken.app.cli.options import help_if_no_command, new_model
 from whichtoken.display.terminal import say
 from whichtoken.errors import UsageError
 from whichtoken.files import check_place, write_text
@@ -42,7 +42,9 @@ def new_claim(
     path = folder / f"{name}.py"
     if path.exists():
         raise UsageError(f"{path} exists; choose another name or folder")
-    folder.mkdir(exist_ok=True)
+    if new_model(folder).exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; --to names a folder")
+    folder.mkdir(parents=True, exist_ok=True)
     check_place(path)
     skeleton = Template((files("whichtoken.app.cli") / "claim.txt").read_text(encoding="utf-8"))
     class_name = name.title().replace("_", "")
