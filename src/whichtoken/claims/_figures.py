@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.display.figures import (
     band,
+    format_norms,
     grouped_bars,
     legend,
     level_ticks,
     points_on_theory,
     points_with_errors,
-    printed,
     quantity_bars,
 )  # fmt: skip
 from whichtoken.lab import Rows
@@ -28,8 +28,8 @@ else:
     Axes = Figure = Any
 
 __all__ = [
-    "Axes", "Figure", "band", "draw_table", "grouped_bars", "label_axes", "legend", "level_ticks", "plot_means",
-    "plot_medians", "points_on_theory", "points_with_errors", "printed", "quantity_bars",
+    "Axes", "Figure", "band", "draw_table", "format_norms", "grouped_bars", "label_axes", "legend", "level_ticks",
+    "plot_means", "plot_medians", "points_on_theory", "points_with_errors", "quantity_bars",
 ]  # fmt: skip
 
 

@@ -93,6 +93,6 @@ def share_of_runs(rows: Rows[Any], holds: str | Callable[[Row[Any]], bool]) -> S
     return count_failed(Share(hits(rows, holds)))
 
 
-def in_every_run(rows: Rows[Any], holds: str | Callable[[Row[Any]], bool]) -> Every:
+def every_run(rows: Rows[Any], holds: str | Callable[[Row[Any]], bool]) -> Every:
     """The same for what is claimed of every run."""
     return count_failed(Every(hits(rows, holds)))

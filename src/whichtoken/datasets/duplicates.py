@@ -28,7 +28,7 @@ def text_signatures(sequences: TokenSequences) -> Hashes:
     left, right = np.full(places[-1], 17, np.uint32), np.full(places[-1], 29, np.uint32)
     rows = np.repeat(np.arange(len(sequences)), sequences.lengths)
     left[np.arange(len(codes)) + rows + 1], right[np.arange(len(codes)) + rows] = codes, codes
-    shingles = _mixed(_mixed(left) + right)
+    shingles = _mix_bits(_mix_bits(left) + right)
     factors = np.random.default_rng(0).integers(1 << 31, 1 << 32, BANDS * ROWS, dtype=np.uint32) | np.uint32(1)
     found = np.empty((BANDS * ROWS, len(sequences)), np.uint32)
     # some texts at a time, whose shingles stay in the cache of the processor
@@ -36,11 +36,11 @@ def text_signatures(sequences: TokenSequences) -> Hashes:
         if rows.size:
             here, starts = shingles[places[rows[0]] : places[rows[-1] + 1]], places[rows] - places[rows[0]]
             for number, factor in enumerate(factors):
-                found[number, rows] = np.minimum.reduceat(_mixed(here * factor), starts)
+                found[number, rows] = np.minimum.reduceat(_mix_bits(here * factor), starts)
     return np.ascontiguousarray(found.T)
 
 
-def _mixed(codes: Hashes) -> Hashes:
+def _mix_bits(codes: Hashes) -> Hashes:
     mixed = (codes ^ (codes >> np.uint32(16))) * np.uint32(0x7FEB352D)
     return np.asarray(mixed ^ (mixed >> np.uint32(15)))
 

@@ -182,12 +182,12 @@ def cifar_pictures(split: str, folder: Path | None = None) -> Pictures:
     path = data_file(CIFAR_FILE, folder=folder)
     if split not in ("train", "test"):
         raise ValueError(f"split={split!r} must be train or test")
-    pixels, labels = _decoded(path, split)
+    pixels, labels = _decode(path, split)
     return (pixels / np.float32(255)).astype(np.float32, copy=False), labels
 
 
 @cache
-def _decoded(path: Path, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _decode(path: Path, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Pixels (n, 3, 32, 32); kept, because unpacking takes seconds and many runs want them."""
     table = read_pictures(path, split, "label")
     pixels = unpack_pictures(path, table["jpeg"])  # (n, 32, 32, 3)

@@ -132,13 +132,13 @@ class TextPipeline(Shown):
 
     def pieces(self, words: Sequence[str]) -> list[list[str]]:
         """Tokens of each word; none for a stop word."""
-        kept = [word for word in words if word not in self._stopped]
+        kept = [word for word in words if word not in self._stop_forms]
         stems = dict(zip(kept, self._stem(kept), strict=True))
         spelled = self._spell(list(dict.fromkeys(stems.values())))
         return [spelled[stems[word]] if word in stems else [] for word in words]
 
     @cached_property
-    def _stopped(self) -> frozenset[str]:
+    def _stop_forms(self) -> frozenset[str]:
         deleted = str.maketrans("", "", APOSTROPHES)
         return frozenset(self.stop_words) | {word.translate(deleted) for word in self.stop_words}
 
@@ -179,20 +179,20 @@ class TextPipeline(Shown):
 
     def tokens(self, texts: Iterable[str]) -> TokenSequences:
         """Tokens of every text, in order, before the purge."""
-        sequences = self._spelled(split_words(texts, self.words))[0]
+        sequences = self._spell_words(split_words(texts, self.words))[0]
         return sequences if self.max_tokens is None else sequences.truncate(self.max_tokens)
 
     def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
         """The same tokens, each with the place of the word that it came from."""
         words, places = place_words(texts, self.words)
-        sequences, sizes = self._spelled(words)
+        sequences, sizes = self._spell_words(words)
         starts, stops = (np.repeat(part, sizes[words.ids]) for part in places)
         if self.max_tokens is not None:
             kept = sequences.positions < self.max_tokens
             sequences, starts, stops = sequences.truncate(self.max_tokens), starts[kept], stops[kept]
         return sequences, Places(starts, stops)
 
-    def _spelled(self, words: TokenSequences) -> tuple[TokenSequences, NDArray[np.int64]]:
+    def _spell_words(self, words: TokenSequences) -> tuple[TokenSequences, NDArray[np.int64]]:
         """Tokens of words, and the number of tokens that each distinct word becomes."""
         spelled = self.pieces(words.names)
         names: dict[str, int] = {}

@@ -63,7 +63,7 @@ def encode_texts(
     UsageError
         If the tokenizer cannot be loaded, fails, or needs more time or memory than its texts can explain.
     """
-    with _running() as process:
+    with _start_process() as process:
         size = len(tokenizer)
         _ask(process, {"tokenizer": tokenizer}, size)
         for texts in chunks:
@@ -75,7 +75,7 @@ def encode_texts(
 
 
 @contextmanager
-def _running() -> Iterator[subprocess.Popen[bytes]]:
+def _start_process() -> Iterator[subprocess.Popen[bytes]]:
     pipe = subprocess.PIPE
     try:
         process = subprocess.Popen(

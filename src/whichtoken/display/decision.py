@@ -97,8 +97,8 @@ class Decision(Shown):
 
     def summary(self) -> str:
         """In one sentence: the title, the label, and what would change it."""
-        return f"{self.title}: {self.verdict()}; {self.change.sentence(_quoted, _quoted)}"
+        return f"{self.title}: {self.verdict()}; {self.change.sentence(_quote, _quote)}"
 
 
-def _quoted(part: str) -> str:
+def _quote(part: str) -> str:
     return f"'{visible(part)}'"

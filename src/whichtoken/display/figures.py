@@ -41,7 +41,7 @@ def as_svg(figure: Figure, **options: Any) -> str:
     return target.getvalue()
 
 
-def in_page_style(text: str) -> str:
+def adapt_to_page(text: str) -> str:
     """The SVG element of a file, in the ink and the font of the page around it."""
     text = text[text.index("<svg") :].replace(INK, "currentColor")
     return re.sub(r"font:\s*([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
@@ -57,7 +57,7 @@ def marks_as_picture(group: Iterable[Axes]) -> None:
 def finish(figure: Figure) -> None:
     """The last touches to a drawn figure: plain ticks, printed norms, black text."""
     _plain_powers(figure)
-    _printed_norms(figure)
+    _format_norm_labels(figure)
     _keep_black(figure)
 
 
@@ -89,18 +89,18 @@ def _plain_powers(figure: Figure) -> None:
                 axis.set_minor_formatter(FuncFormatter(lambda value, _: _power(value)))
 
 
-def _printed_norms(figure: Figure) -> None:
-    """Write norms in titles, labels and legends as they are printed; tick labels call `printed` themselves."""
+def _format_norm_labels(figure: Figure) -> None:
+    """Write norms in titles, labels and legends as they are printed; tick labels call `format_norms` themselves."""
     for axes in figure.axes:
         legend = axes.get_legend()
         # not by findobj, which makes all ticks, and takes longer than the drawing
         labels = (axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts, *(legend.get_texts() if legend else ()))
         for text in labels:
-            text.set_text(printed(text.get_text()))
-        axes.set_title(printed(axes.get_title(loc="left")), loc="left")
+            text.set_text(format_norms(text.get_text()))
+        axes.set_title(format_norms(axes.get_title(loc="left")), loc="left")
 
 
-def printed(text: str) -> str:
+def format_norms(text: str) -> str:
     """Norms in a text as they are printed: l_1.1 and l_inf with a script l and the index below."""
     if "$" in text:  # a formula already, or what a user wrote
         return text
@@ -163,7 +163,7 @@ def grouped_bars(axes: Axes, names: Sequence[str], samples: Mapping[str, Sequenc
         means = [float(group.mean()) if len(group) else 0.0 for group in values]
         axes.bar(places, means, 0.92 * width, alpha=0.75, label=label)
         axes.plot(np.repeat(places, [len(group) for group in values]), np.concatenate(values), ".", color=INK, ms=3)
-    axes.set_xticks(range(len(names)), list(map(printed, names)))
+    axes.set_xticks(range(len(names)), list(map(format_norms, names)))
     axes.grid(False, axis="x")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(samples), fontsize=9)
 

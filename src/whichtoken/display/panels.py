@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.display.figures import as_svg, finish, in_page_style, marks_as_picture, page_settings
+from whichtoken.display.figures import adapt_to_page, as_svg, finish, marks_as_picture, page_settings
 from whichtoken.display.html import template_engine
 from whichtoken.display.text import visible
 
@@ -162,7 +162,7 @@ def _inline_svg(text: str, title: str) -> str:
     """The SVG without what only a file of its own needs, in the page's ink and font."""
     from html import escape
 
-    text = re.sub(r"<metadata>.*?</metadata>", "", in_page_style(text), count=1, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>", "", adapt_to_page(text), count=1, flags=re.DOTALL)
     text = re.sub(r'<g id="\w+_\d+">', "<g>", text)  # ids of parts: nothing refers to them, and they repeat
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r"\n\s*", "\n", text)

@@ -13,10 +13,10 @@ def visible(text: str, keep: str = "\n\t") -> str:
     if text.isascii() and text.isprintable():
         return text
     hidden = {char for char in set(text) - set(keep + JOINERS) if unicodedata.category(char) in HIDDEN}
-    return text.translate({ord(char): _escaped(ord(char)) for char in hidden}) if hidden else text
+    return text.translate({ord(char): _escape(ord(char)) for char in hidden}) if hidden else text
 
 
-def _escaped(code: int) -> str:
+def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 

@@ -167,7 +167,7 @@ def cls_flow(
     problem = _Problem.of(embeddings, cls, value, counts, labels)
     start, near_minimum = np.zeros(problem.dim), problem.near_minimum
     return problem.path(
-        *_follow(problem.velocity, start, arc_length, tolerance, relative_error, problem.turning, near_minimum)
+        *_follow(problem.velocity, start, arc_length, tolerance, relative_error, problem.jacobian, near_minimum)
     )
 
 
@@ -228,19 +228,19 @@ def cls_descent(
 
 
 def _follow(
-    velocity: Field, start: Vector, length: float, tolerance: float, relative_error: float, turning: Field | None = None,
+    velocity: Field, start: Vector, length: float, tolerance: float, relative_error: float, jacobian: Field | None = None,
     near_minimum: Callable[[Vector], bool] = lambda state: False,
 ) -> tuple[Vector, Vector, bool, int]:  # fmt: skip
     """Arc lengths (k,), states (k, r), whether the direction settled, and the number of evaluations.
 
-    `turning` is the derivative of the velocity, by differences where there is none; `near_minimum` says whether a state lies at a
-    minimum.
+    `jacobian` is the derivative of the velocity, by differences where there is none; `near_minimum` says whether a state lies
+    at a minimum.
     """
     check_range("arc_length", length, 0.0, math.inf)
     check_range("tolerance", tolerance, 0.0, 1.0, include_low=True)
     shortest = min(FIRST_RECORD, length / 10)
     records = np.geomspace(shortest, length, math.ceil(RECORDS * math.log10(length / shortest)) + 1)
-    solver = BDF(velocity, 0.0, start, length, rtol=relative_error, atol=ABSOLUTE_ERROR, jac=turning)
+    solver = BDF(velocity, 0.0, start, length, rtol=relative_error, atol=ABSOLUTE_ERROR, jac=jacobian)
     states, settled, steps = [start], False, 0
     for record in records:
         while solver.t < record and solver.status == "running":
@@ -302,7 +302,7 @@ class _Problem:
         gradient, _ = self.gradient(state)
         return -_unit(gradient)
 
-    def turning(self, _: float, state: Vector) -> Vector:
+    def jacobian(self, _: float, state: Vector) -> Vector:
         """Derivative of the velocity, (r, r)."""
         gradient, curvature = self._slope_and_curvature(state)
         norm = np.linalg.norm(gradient)

@@ -148,9 +148,9 @@ def _limit_of(name: str, options: dict[str, Any], factored: bool) -> tuple[Limit
             return _case("epsilon", words), math.inf
         case "Adam" | "AdamW" | "RMSprop":
             first, second = options.get("betas") or (0.0, options["alpha"])
-            return _case("adaptive", words), min(_forgetting(first), _forgetting(second) / 2.0)
+            return _case("adaptive", words), min(_forgetting_rate(first), _forgetting_rate(second) / 2.0)
         case "Muon":
-            return _case("muon", words), _forgetting(options["momentum"])
+            return _case("muon", words), _forgetting_rate(options["momentum"])
         case "MirrorDescent" if options.get("heads", 1) > 1:
             return _case("heads", words), math.inf
         case "MirrorDescent":
@@ -165,5 +165,5 @@ def _case(case: str, words: dict[str, Any], **more: Any) -> LimitProblem:
     return LimitProblem(known["norm"], known["p"], None, statement, known["source"], math.nan)
 
 
-def _forgetting(share: float) -> float:
+def _forgetting_rate(share: float) -> float:
     return math.log(1.0 / share) if share > 0.0 else math.inf

@@ -3,7 +3,7 @@
 import pytest
 
 from whichtoken.app.pages.frame import claim_text, ended, maths
-from whichtoken.display.figures import printed
+from whichtoken.display.figures import format_norms
 from whichtoken.display.panels import panels
 
 
@@ -49,5 +49,5 @@ def test_norms_in_a_figure_are_printed():
 
     (picture,) = panels(draw, "norms").svgs
     assert not any(name in picture for name in ("l_1.1", "l_inf", "l_p"))
-    assert printed("l_inf") == r"$\ell_{\infty}$"
-    assert printed("normal_2 and $l_2$") == "normal_2 and $l_2$"
+    assert format_norms("l_inf") == r"$\ell_{\infty}$"
+    assert format_norms("normal_2 and $l_2$") == "normal_2 and $l_2$"

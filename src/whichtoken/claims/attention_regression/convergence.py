@@ -224,22 +224,24 @@ def _rate_checks(rows: Rows[Point]) -> Checks:
 def _comparison_checks(rows: Rows[Point]) -> Checks:
     """Ours beside other methods from the same start, each at its best step size."""
     for k in sorted({row.point.target for row in rows if row.point.method in ADAMS}):
-        runs = _of_methods(rows.where(target=k), "gram", *ADAMS)
+        runs = _runs_of(rows.where(target=k), "gram", *ADAMS)
         ratio = Resampled(runs.per_seed(partial(_ratio, rivals=ADAMS)), np.median)
         yield ADAM.part(f"k{k:g}", f"condition numbers {k:g}", ratio, on=runs)
     for criterion, methods in RIVALS.items():
         for method in methods:
             if rows.where(method=method):
-                runs = _of_methods(rows, "gram", method, *ADAMS)
-                ratios = _per_problem(runs, partial(_ratio, rivals=(method,)))
+                runs = _runs_of(rows, "gram", method, *ADAMS)
+                ratios = _values_by_problem(runs, partial(_ratio, rivals=(method,)))
                 yield criterion.part(method, WORDS[method], Resampled(ratios, np.median), on=runs)
     for method in ("last-layer", "lbfgs", "adam"):
         if rows.where(method=method):
-            runs = _of_methods(rows, "gram", method)
-            yield LOWEST.part(method, WORDS[method], _per_problem(runs, partial(_floor_ratio, rival=method)), on=runs)
+            runs = _runs_of(rows, "gram", method)
+            yield LOWEST.part(
+                method, WORDS[method], _values_by_problem(runs, partial(_floor_ratio, rival=method)), on=runs
+            )
 
 
-def _of_methods(rows: Rows[Point], *methods: str) -> Rows[Point]:
+def _runs_of(rows: Rows[Point], *methods: str) -> Rows[Point]:
     return rows_where(rows, lambda point: point.method in methods)
 
 
@@ -260,7 +262,7 @@ def _gradients(row: Row[Point], goal: float) -> tuple[int, str]:
     return best
 
 
-def _per_problem(rows: Rows[Point], statistic: Callable[[Rows[Point]], float | None]) -> list[float]:
+def _values_by_problem(rows: Rows[Point], statistic: Callable[[Rows[Point]], float | None]) -> list[float]:
     """A statistic of every training set: each seed of each condition number."""
     return [value for k in rows.levels("target") for value in rows.where(target=k).per_seed(statistic)]
 

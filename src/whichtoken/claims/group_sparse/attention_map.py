@@ -137,10 +137,10 @@ class AttentionMap(Experiment[Point]):
         if len(frozen.levels("groups")) < 3:
             return
         slope, law = log_slope(frozen, "groups", "leakage").values[0], _power_law(frozen.levels("groups"))
-        words = f"exact map, W_11 frozen, D = {_listed(frozen)}, against the power law, which tends to -7/3"
+        words = f"exact map, W_11 frozen, D = {_group_counts(frozen)}, against the power law, which tends to -7/3"
         yield GROUPS_POWER.part("map", words, Exact(slope), on=frozen, value=law, tolerance=0.1)
         if len(theorem.levels("groups")) >= 2:
-            words = f"all blocks trained, D = {_listed(theorem)}, against the symmetry-reduced map"
+            words = f"all blocks trained, D = {_group_counts(theorem)}, against the symmetry-reduced map"
             predicted, found = training.predicted_power(theorem, "leakage"), log_slope(theorem, "groups", "leakage")
             yield GROUPS_POWER.part("all-blocks", words, found, on=theorem, value=predicted, tolerance=0.2)
 
@@ -198,7 +198,7 @@ def _train_on_batches(point: Point, rng: np.random.Generator) -> Measured:
     }
 
 
-def _listed(rows: Rows[Point]) -> str:
+def _group_counts(rows: Rows[Point]) -> str:
     return ", ".join(map(str, rows.levels("groups")))
 
 

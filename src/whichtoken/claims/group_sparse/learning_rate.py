@@ -142,7 +142,7 @@ class LearningRate(Experiment[Point]):
         ):
             for rate, some in group_by(runs, "rate"):
                 where = f"lr sigma = {rate:g}, D = {_sizes(some)}"
-                yield EXPONENTIAL.part(f"rate{rate:g}", where, _doubling(some), on=some, model=model, words=words)
+                yield EXPONENTIAL.part(f"rate{rate:g}", where, _doubling_ratio(some), on=some, model=model, words=words)
         log_leakage = partial(exact, name="log_leakage")
         yield from LOCKED.each(
             rows_where(long, lambda point: point.groups > 8), "rate groups", "rate{:g}.D{}", "lr sigma = {:g}, D = {}",
@@ -245,7 +245,7 @@ def _sizes(runs: Rows[Point]) -> str:
     return ", ".join(map(str, sorted(runs.levels("groups"))))
 
 
-def _doubling(runs: Rows[Point]) -> Any:
+def _doubling_ratio(runs: Rows[Point]) -> Any:
     """log(1 - S) at the largest number of groups over that at half as many, of each repeat; exact where there is one."""
 
     def ratio(repeat: Rows[Point]) -> float | None:

@@ -56,7 +56,7 @@ PRINTED = {"l1": "l_1", "l2": "l_2", "linf": "l_inf"}
 OWN_NORMS = {"schatten-1.5": ("schatten", 1.5)}  # beside those of the map
 
 
-def printed_norm(name: str) -> str:
+def norm_name(name: str) -> str:
     """A norm as pages print it: linf is l_inf, with its index below."""
     return PRINTED.get(name, name)
 

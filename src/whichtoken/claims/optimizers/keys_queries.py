@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtLeast, pool_parts
-from whichtoken.claims._figures import Figure, label_axes, printed
+from whichtoken.claims._figures import Figure, format_norms, label_axes
 from whichtoken.claims._runs import group_by, mean_of_runs, pairs, resampled_runs
 from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
-from whichtoken.claims.optimizers._methods import START, Method, margin_shares, printed_norm, train_with
+from whichtoken.claims.optimizers._methods import START, Method, margin_shares, norm_name, train_with
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 
 TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -102,7 +102,7 @@ class KeysQueries(Experiment[Point]):
         left, right = figure.subplots(1, 2)
         for name in rows.where(depth=2).levels("method"):
             shares = [row.measured["shares"] for row in rows.where(depth=2, method=name)]
-            means = {printed(printed_norm(norm)): np.mean([share[norm] for share in shares]) for norm in shares[0]}
+            means = {format_norms(norm_name(norm)): np.mean([share[norm] for share in shares]) for norm in shares[0]}
             left.plot(list(means), list(means.values()), "o-", label=f"{WORDS[name]} on K and Q")
         label_axes(left, "In which norm?", y="mean share of the largest margin", ylim=(0.0, 1.05), legend=True)
         depths = sorted(rows.where(method="gd").levels("depth"))

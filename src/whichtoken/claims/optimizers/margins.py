@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, Checks, Equals, pool_parts
-from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes, printed
+from whichtoken.claims._figures import Axes, Figure, draw_table, format_norms, label_axes
 from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
-from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, printed_norm, train_with
+from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, norm_name, train_with
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows
 from whichtoken.lab.verdicts import Kind, Regime
 
@@ -117,7 +117,7 @@ class Margins(Experiment[Point]):
                 criterion = replace(table, kind=kind if table.kind == "our-law" else table.kind, regime=regime)
                 for name in names:
                     if runs := runs_of.get(name):
-                        words = f"{METHODS[name].label}, {printed_norm(METHODS[name].norm)} margin, {len(runs)} runs"
+                        words = f"{METHODS[name].label}, {norm_name(METHODS[name].norm)} margin, {len(runs)} runs"
                         median = resampled_runs(runs, of)
                         yield criterion.part(name, words, median, on=runs, group=group, words=WORDS[group])
         for name, runs in runs_of.items():
@@ -178,7 +178,7 @@ def draw_map(rows: Rows[Point], axes: Axes) -> None:
         ]
     )
     labels, norms = [METHODS[name].label for name in names], list(NORMS)
-    columns = [printed(printed_norm(norm)) for norm in norms]
+    columns = [format_norms(norm_name(norm)) for norm in norms]
 
     def is_own(row: int, column: int) -> bool:
         return METHODS[names[row]].norm == norms[column]

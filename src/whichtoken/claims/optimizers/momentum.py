@@ -21,7 +21,7 @@ from whichtoken.claims._checks import AtMost, Checks, Equals, PaperEquals, pool_
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem
-from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, printed_norm, train_with
+from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, norm_name, train_with
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Row, Rows
 
 # which claim a setting gets is decided before the run, by the margins that are usual at the default size
@@ -67,7 +67,7 @@ def study(seeds: int | tuple[int, int], steps: int) -> tuple[Grid, ...]:
     )
 
 
-def decaying(
+def decaying_grids(
     problem: str, seeds: int | tuple[int, int], steps: int, momentum: list[float], methods: int = 3
 ) -> tuple[Grid, ...]:
     """Steps of lr / sqrt(k)."""
@@ -80,14 +80,14 @@ class Momentum(Experiment[Point]):
     id = "optimizers/momentum"
     version = 2
     presets = {
-        "quick": (*study((6, 24), 8000), *decaying("linear", 6, 8000, [0.9, 0.99], methods=2)),
+        "quick": (*study((6, 24), 8000), *decaying_grids("linear", 6, 8000, [0.9, 0.99], methods=2)),
         # steps a tenth as long: ten times as many go the same distance
         "full": (
             *study(30, 16000),
             Grid(method="sign", momentum=0.99, lr=0.002, steps=160000, seeds=30),
-            *decaying("linear", 12, 32000, [0.9, 0.99]),
+            *decaying_grids("linear", 12, 32000, [0.9, 0.99]),
             # not Muon: with momentum .99 it was 1.008 (1.005 to 1.024) in 24 pilot runs, not yet within the tolerance
-            *decaying("random", 12, 128000, [0.9, 0.99], methods=2),
+            *decaying_grids("random", 12, 128000, [0.9, 0.99], methods=2),
         ),
     }
     method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
@@ -120,7 +120,7 @@ class Momentum(Experiment[Point]):
         for criterion, problem in ((LINEAR, "linear"), (DECAYING, "random")):
             for (method, momentum), runs in group_by(rows.where(problem=problem, lr_power=0.5), "method", "momentum"):
                 ends = mean_of_runs(runs, _end_of_decay) if criterion is LINEAR else resampled_runs(runs, _end_of_decay)
-                words = f"{method}, momentum {momentum:g}, {printed_norm(METHODS[method].norm)} margin"
+                words = f"{method}, momentum {momentum:g}, {norm_name(METHODS[method].norm)} margin"
                 yield criterion.part(f"{method}.m{momentum:g}", words, ends, on=runs)
         for (method, momentum, lr), runs in group_by(
             rows.where(problem="random", lr_power=0.0), "method", "momentum", "lr"
@@ -131,7 +131,7 @@ class Momentum(Experiment[Point]):
             criterion, worst = (REACHES, 0.0) if expected < FORGETS else (MISSES, 1.0)
             ratios = runs.values("ratio")
             limits = f", {ratios.min():.2g} to {ratios.max():.2g} of the limit" if runs else ""
-            words = f"{method}, momentum {momentum:g}, lr {lr:g}, {printed_norm(METHODS[method].norm)} margin{limits}"
+            words = f"{method}, momentum {momentum:g}, lr {lr:g}, {norm_name(METHODS[method].norm)} margin{limits}"
             ends = mean_of_runs(runs, _extrapolated_share, failed=worst)
             yield criterion.part(f"{method}.m{momentum:g}.lr{lr:g}", words, ends, on=runs)
         yield from THREE_TOKENS.each(

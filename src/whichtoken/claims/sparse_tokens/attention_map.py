@@ -132,7 +132,7 @@ class AmplifiedTokens(Experiment[Point]):
         early = [(point, runs) for point, runs in points if point.positions == "early"]
         for criterion, turned_away in ((PREFERS, False), (AVOIDS, True)):
             for point, runs in points:
-                if _turned_away(runs) == turned_away:
+                if _turns_away(runs) == turned_away:
                     yield criterion.part(_name(point), _words(point), runs.values("amplification"), on=runs)
         for criterion, quantity, what in (
             (MASS, "amplification", ""), (ERROR, "test_error", ""), (ELSEWHERE, "amplification", "mass"),
@@ -170,7 +170,7 @@ class AmplifiedTokens(Experiment[Point]):
         legend(axes)
 
 
-def _turned_away(runs: Rows[Point]) -> bool:
+def _turns_away(runs: Rows[Point]) -> bool:
     """Whether theory puts less than a uniform share on the signal tokens."""
     predicted = runs.predicted("amplification")
     return predicted is not None and bool(predicted.value < 1)

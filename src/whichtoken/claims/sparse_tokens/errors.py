@@ -188,7 +188,7 @@ class Errors(Experiment[Point]):
                 if point.model == model and point.split:
                     yield _point_check(criterion, quantity, name.removeprefix(f"{model}."), point, runs)
         for baseline in ("pooled", "vectorized"):
-            if runs := _compared(curves, baseline):
+            if runs := _comparable_runs(curves, baseline):
                 ratios = runs.per_seed(partial(_worst_ratio, baseline))
                 yield BETTER.part(baseline, f"attention over {MODELS[baseline]}", ratios, on=runs)
         for label, words, values, runs, theory in _reuse_ratios(curves):
@@ -295,7 +295,7 @@ def _worst_ratio(baseline: str, repeat: Rows[Point]) -> float | None:
     return max(ratios, default=None)
 
 
-def _compared(curves: Rows[Point], baseline: str) -> Rows[Point]:
+def _comparable_runs(curves: Rows[Point], baseline: str) -> Rows[Point]:
     """The runs of attention and of a linear model that share samples, ridge and task with one of the other kind."""
     kinds = [
         curves.where(model="attention", query="trained", split=True, loss="logistic"), curves.where(model=baseline)

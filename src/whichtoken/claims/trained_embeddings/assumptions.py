@@ -17,7 +17,7 @@ import numpy as np
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import AtLeast, AtMost, Checks
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._runs import group_by, in_every_run, share_of_runs
+from whichtoken.claims._runs import every_run, group_by, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import Start, Vector, selection_limit, take_first_step
 from whichtoken.lab import Check, Experiment, Grid, Measured, Rows, pooled
 
@@ -155,7 +155,7 @@ def _judge_dropped(name: str, runs: Rows[Point]) -> tuple[Check, Check]:
     """Whether relevant tokens are selected, and where p turns."""
     words: dict[str, Any] = {"name": name, "words": WORDS[name], "on": runs}
     every = name in KEPT
-    share = in_every_run if every else share_of_runs
+    share = every_run if every else share_of_runs
     criterion = SELECTS_ALL if every else LOSES if name in LOST else SELECTS
     selects = criterion(share(runs, lambda row: row.measured["selected"] == 1.0), **words)
     # descent is too slow to come near its limit: |p| grows as the logarithm of the steps

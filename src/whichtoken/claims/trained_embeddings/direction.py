@@ -16,7 +16,7 @@ import numpy as np
 
 from whichtoken.claims._checks import AtLeast, AtMost, Checks, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
-from whichtoken.claims._runs import in_every_run, rows_where, share_of_runs
+from whichtoken.claims._runs import every_run, rows_where, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import FlowPoint, draw_start, measure_flow
 from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Row, Rows, Worst, pooled
 
@@ -185,7 +185,7 @@ def _judge_case(case: str, runs: Rows[Point]) -> tuple[list[Check], list[Check]]
     complete = _complete_runs(runs)
     words: dict[str, Any] = {"case": case, "words": CASES[case]}
     slow = case == "unequal"
-    selection = [SELECTS(in_every_run(runs, _complete), on=runs, **words)]
+    selection = [SELECTS(every_run(runs, _complete), on=runs, **words)]
     if not complete:
         return selection, [LIMIT([], on=runs, **words)]
     selection.append(ONLY_RELEVANT(Every(complete.values("only_relevant")), on=complete, **words))

@@ -174,18 +174,18 @@ def _judge_bound(code: str, words: str, rows: Rows[Point]) -> Checks:
                 yield bound.part(source, source, Worst(max(map(RATIOS[code], runs))), on=runs)
 
 
-def _over_error(row: Row[Point]) -> float:
+def _error_over_bound(row: Row[Point]) -> float:
     return float(max(row.measured["largest_error"], row.measured["cls_error"]) / row.predicted["error"].value)
 
 
-def _over_norms(row: Row[Point]) -> float:
+def _norm_over_bound(row: Row[Point]) -> float:
     names = ("embedding_norm", "cls_norm")
     return float(max(row.measured[name] / row.predicted[name].value for name in names))
 
 
 RATIOS: dict[str, Callable[[Row[Point]], float]] = {
-    "error-bound": _over_error,
-    "norm-bound": _over_norms,
+    "error-bound": _error_over_bound,
+    "norm-bound": _norm_over_bound,
     "start-bound": lambda row: max(row.measured["overlap"], row.measured["start_norm"]),
 }
 

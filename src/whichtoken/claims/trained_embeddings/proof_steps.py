@@ -16,7 +16,7 @@ import numpy as np
 
 from whichtoken.claims._checks import AtLeast, AtMost, Checks
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._runs import in_every_run
+from whichtoken.claims._runs import every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
 from whichtoken.lab import Experiment, Grid, Measured, Rows, Worst, pooled
 
@@ -104,7 +104,7 @@ class ProofSteps(Experiment[Point]):
         yield pooled(
             "proof-steps.first-step",
             "the first step stays in the span of v and p, and the embeddings have full rank",
-            [SPAN(Worst(rows.values("off_span").max())), FULL_RANK(in_every_run(rows, "full_rank"))],
+            [SPAN(Worst(rows.values("off_span").max())), FULL_RANK(every_run(rows, "full_rank"))],
             **STATED,
         )
         for criterion, name in ((UNIQUE, "solutions_apart"), (LATE_PAIRS, "over_bound"), (SLOPES, "slope_ratio")):

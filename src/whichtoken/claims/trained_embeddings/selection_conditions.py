@@ -18,7 +18,7 @@ import numpy as np
 
 from whichtoken.claims._checks import AtLeast, AtMost, Checks, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._runs import in_every_run
+from whichtoken.claims._runs import every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Rows, Worst, pooled
 from whichtoken.lab.instances import Lemma
@@ -135,7 +135,7 @@ class SelectionConditions(Experiment[Point]):
             for rival, which in RIVALS.items():
                 ratio = runs.values("norm") / runs.values(rival.replace("-", "_")) if runs else []
                 rivals.append(HYPOTHESIS(ratio, on=runs, rival=rival, name=name, words=words, which=which))
-            ends.append(CONCLUSION(in_every_run(runs, "only_relevant"), on=runs, name=name, words=words))
+            ends.append(CONCLUSION(every_run(runs, "only_relevant"), on=runs, name=name, words=words))
         yield pooled(
             "conditions.hypothesis", "the relevant-only solution is longer than some rival's", rivals, **BEYOND
         )

@@ -20,7 +20,7 @@ import numpy as np
 
 from whichtoken.claims._checks import AtLeast, AtMost, Checks, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._runs import in_every_run, rows_where
+from whichtoken.claims._runs import every_run, rows_where
 from whichtoken.claims.trained_embeddings import _starts as starts
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows, Worst
 
@@ -156,12 +156,12 @@ class Theorem(Experiment[Point]):
         for code, (what, holds) in EVERY_RUN.items():
             for name, equal in (("equal", True), ("unequal", False)):
                 runs = rows.where(equal=equal)
-                share = in_every_run(runs, holds)
+                share = every_run(runs, holds)
                 yield SHARE.part(name, f"{name} frequencies", share, on=runs, code=code, what=what)
         one = rows_where(rows, lambda point: point.irrelevant == 1)
         more = rows_where(rows, lambda point: point.irrelevant != 1 and point.equal)
-        yield ONE_IRRELEVANT(in_every_run(one, "only_relevant"), on=one)
-        only = in_every_run(more, lambda row: row.measured["unique"] and row.measured["only_relevant"])
+        yield ONE_IRRELEVANT(every_run(one, "only_relevant"), on=one)
+        only = every_run(more, lambda row: row.measured["unique"] and row.measured["only_relevant"])
         yield MORE_IRRELEVANT(only, on=more)
         for name, criterion in WORST_RUN.items() if rows else ():
             worst = rows.values(name).min() if criterion.comparison == "at least" else rows.values(name).max()

@@ -277,7 +277,7 @@ def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> i
         designer = DESIGNERS.get(model)
         return designer(task, math.exp(log_alpha), refine) if designer else None
 
-    most = math.log(_unlimited(task, model))
+    most = math.log(_unlimited_samples(task, model))
     # a refined design takes seconds, and only counts where the grid's does not reach the target
     if all(excess(most, design(most, refine)) > 0 for refine in (False, True)):
         return None
@@ -315,7 +315,7 @@ def _samples_to_plan(needed: dict[str, int | None], task: Task, target_error: fl
         if count is not None:
             return count
     designs = {"attention": best_design(task, UNLIMITED)}
-    least = min(_error(task, model, _unlimited(task, model), designs.get(model)) for model in MODELS)
+    least = min(_error(task, model, _unlimited_samples(task, model), designs.get(model)) for model in MODELS)
     raise UsageError(
         f"{{target_error}} must be above {least:.4g}, the least that these models reach with any amount of data",
         target_error=target_error,
@@ -339,12 +339,12 @@ def _forecast(
         return _error(task, model, samples_per_dim, None, ridge), ridge
 
     now, ridge = predict(samples / dim)
-    later, _ = predict(_unlimited(task, model))
+    later, _ = predict(_unlimited_samples(task, model))
     (error, moved), (unlimited, _) = (_clip_to_limits(value, task, floor) for value in (now, later))
     return Forecast(error, unlimited, needed, separable * dim / share, ridge, moved)
 
 
-def _unlimited(task: Task, model: str) -> float:
+def _unlimited_samples(task: Task, model: str) -> float:
     """Samples per dimension that stand for all the data in the world; the readout of all tokens has length * dim weights."""
     return UNLIMITED * task.length if model == "vectorized" else UNLIMITED
 

@@ -151,7 +151,7 @@ def signed_frequency(counts: Any, labels: ArrayLike) -> Vector:
     [0.25, -0.25, 0.0]
     """
     counts, signs = as_counts(counts), as_signs(labels)
-    shares = _per_length(counts)
+    shares = _token_shares(counts)
     return np.asarray(shares.T @ signs.astype(np.float64) / counts.shape[0])
 
 
@@ -250,13 +250,13 @@ def token_classes(counts: Any, labels: ArrayLike) -> TokenClasses:
     """
     counts, labels = as_counts(counts), as_signs(labels)
     alpha = signed_frequency(counts, labels)
-    mass = np.asarray(_per_length(counts).sum(axis=0)) / counts.shape[0]
+    mass = np.asarray(_token_shares(counts).sum(axis=0)) / counts.shape[0]
     signs = np.where(np.abs(alpha) <= ROUNDING * mass, 0.0, np.sign(alpha)).astype(np.int8)
     seen = [np.asarray((counts[labels == sign] > 0).sum(axis=0)) > 0 for sign in (-1, 1)]
     return TokenClasses(signs, seen[0] ^ seen[1], ~(seen[0] | seen[1]))
 
 
-def _per_length(counts: sparse.csr_array) -> sparse.csr_array:
+def _token_shares(counts: sparse.csr_array) -> sparse.csr_array:
     """c_Xs / T_X."""
     lengths = np.asarray(counts.sum(axis=1), dtype=np.float64)
     return sparse.csr_array((counts.data / lengths[stored_rows(counts)], counts.indices, counts.indptr), counts.shape)
