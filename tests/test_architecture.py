@@ -40,7 +40,7 @@ def test_what_lies_beside_claims_and_is_none_starts_with_an_underscore():
 SOFTMAX = {"softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention"}
 # who may say softmax outside of `attention/`, and why
 ALLOWED_SOFTMAX = {
-    "claims/group_sparse/_transformer_variants.py": "dense attention between groups",
+    "claims/group_sparse/_learned_encodings.py": "dense attention between groups",
     "claims/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
     "claims/sparse_tokens/positions.py": "brute force, which is to share no code with what it judges",
     "estimators/_common.py": "class probabilities",

@@ -23,13 +23,13 @@ ROOMS_IN_NEED = {"inspection", "optim", "theory"}  # the only ones with names th
 WORKING = [
     "--version",
     "list",
-    "list group-sparse/depth",
+    "list group-sparse/encodings",
     "fit text texts.csv --model model",
     "explain model film",
     "predict model texts.csv",
     "evaluate model texts.csv",
     "plan --length 10 --signal-tokens 1 --strength 5 --prevalence 0.5 --dim 100 --samples 400",
-    "reproduce group-sparse/depth --json depth.json",
+    "reproduce group-sparse/encodings --json encodings.json",
     "report",
 ]
 REFUSED = {  # what the command line needs, by the package that its one line names
@@ -154,9 +154,9 @@ def test_a_claim_that_needs_an_extra_is_not_run_and_says_why(bare):
     [result] = bare["results"]
     assert (result["failed"], result["rows"]) == (0, [])
     assert {(verdict["state"], verdict["note"]) for verdict in result["verdicts"]} == {("not-run", lacks("torch"))}
-    said = bare["commands"]["reproduce group-sparse/depth --json depth.json"][1]
+    said = bare["commands"]["reproduce group-sparse/encodings --json encodings.json"][1]
     assert lacks("torch") in " ".join(said.split())
-    for listing in ("list", "list group-sparse/depth"):
+    for listing in ("list", "list group-sparse/encodings"):
         assert lacks("torch") in " ".join(bare["commands"][listing][1].split())
 
 

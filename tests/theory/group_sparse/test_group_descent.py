@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from whichtoken.claims.group_sparse._transformer_variants import GroupTransformerProbe
+from whichtoken.claims.group_sparse._learned_encodings import LearnedEncodings
 from whichtoken.datasets import GroupSparse
 from whichtoken.theory.group_sparse import positional_block, stability_bounds, symmetric_map
 from whichtoken.theory.group_sparse.descent import (
@@ -111,13 +111,13 @@ def test_observations_are_taken_before_every_so_many_updates_and_at_the_end():
     assert run.losses[0] == pytest.approx(math.log(2))
 
 
-def test_probe_is_trained_with_any_optimizer():
+def test_a_torch_module_is_trained_with_any_optimizer():
     data = GroupSparse(4, 2, relevant=1)
-    probe = GroupTransformerProbe(2, 4, hidden=8, layer_norm=True, generator=torch.Generator().manual_seed(0))
-    optimizer = torch.optim.Adam(probe.parameters(), lr=1e-2)
-    descend_on_batches(probe, fresh_batches(data, 100, np.random.default_rng(0)), optimizer, 300)
+    model = LearnedEncodings(2, 4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    descend_on_batches(model, fresh_batches(data, 100, np.random.default_rng(0)), optimizer, 300)
     X, y = as_tensors(data.sample(1000, np.random.default_rng(1)))
-    assert (y * probe(X) > 0).double().mean() > 0.9
+    assert (y * model(X) > 0).double().mean() > 0.9
 
 
 @pytest.mark.parametrize("place", ["data", "weights"])

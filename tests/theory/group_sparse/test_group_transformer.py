@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from torch.nn.functional import logsigmoid
 
-from whichtoken.claims.group_sparse._transformer_variants import GroupTransformerProbe
+from whichtoken.claims.group_sparse._learned_encodings import LearnedEncodings
 from whichtoken.datasets import GroupSparse
 from whichtoken.theory.group_sparse import positional_block
 from whichtoken.theory.group_sparse.encodings import positional_encodings
@@ -213,78 +213,6 @@ def test_encodings_of_low_rank_are_warned_about():
     GroupTransformer(2, 3, "none")  # asked for by name: no warning
 
 
-def test_probe_without_switches_is_the_group_transformer():
-    X, y, P, W, v = random_problem(encoding_dim=5)
-    model, probe = model_with(P, W, v, group_dim=3), GroupTransformerProbe(3, 5, P)
-    with torch.no_grad():
-        probe.scorers[0].W.copy_(model.W)
-        probe.readout.weight.copy_(model.v)
-    X, y = torch.tensor(X), torch.tensor(y)
-    torch.testing.assert_close(probe(X), model(X), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(probe.attention(X)[0], model.attention(X), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(probe.rollout(X), model.attention(X), rtol=1e-12, atol=1e-12)
-    model.loss(X, y).backward()
-    probe.loss(X, y).backward()
-    torch.testing.assert_close(probe.scorers[0].W.grad, model.W.grad, rtol=1e-10, atol=1e-13)
-
-
-def test_factored_scores_are_a_merged_matrix_of_low_rank():
-    X, _, P, _, v = random_problem(encoding_dim=5)
-    probe = GroupTransformerProbe(3, 5, P, key_dim=2, generator=torch.Generator().manual_seed(0))
-    scorer = probe.scorers[0]
-    merged = (scorer.W_K.T @ scorer.W_Q / math.sqrt(2)).detach()
-    model = model_with(P, merged, v, group_dim=3)
-    torch.testing.assert_close(probe.attention(torch.tensor(X))[0], model.attention(torch.tensor(X)))
-
-
-def test_residual_adds_the_tokens_themselves():
-    X, _, P, W, v = random_problem(encoding_dim=5)
-    model, probe = model_with(P, W, v, group_dim=3), GroupTransformerProbe(3, 5, P, residual=True)
-    with torch.no_grad():
-        probe.scorers[0].W.copy_(model.W)
-        probe.readout.weight.copy_(model.v)
-    X = torch.tensor(X)
-    tokens = torch.cat([X, torch.tensor(P).expand(len(X), -1, -1)], dim=2)
-    torch.testing.assert_close(probe(X), model(X) + (tokens @ model.v).sum(dim=1), rtol=1e-12, atol=1e-12)
-
-
-def test_layer_norm_forgets_the_scale_of_the_tokens():
-    X = torch.randn(4, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    P = np.zeros((5, 2))
-    probe = GroupTransformerProbe(
-        3, 5, P, layer_norm=True, layers=2, hidden=6, generator=torch.Generator().manual_seed(1)
-    )
-    torch.testing.assert_close(probe(1000 * X), probe(10 * X), rtol=1e-4, atol=1e-6)
-    assert probe(X).abs().min() > 1e-3
-
-
-def test_two_layers_roll_out_to_the_product_of_their_attention():
-    X = torch.tensor(random_problem(encoding_dim=5)[0])
-    probe = GroupTransformerProbe(3, 5, layers=2, key_dim=4, generator=torch.Generator().manual_seed(0))
-    first, second = probe.attention(X)
-    torch.testing.assert_close(probe.rollout(X), first @ second)
-    with torch.no_grad():
-        probe.readout.weight.fill_(0.3)
-    tokens = torch.cat([X, probe.encodings.expand(len(X), -1, -1)], dim=2)
-    expected = 0.3 * (probe.rollout(X).mT @ tokens).sum(dim=(1, 2))
-    torch.testing.assert_close(probe(X), expected)
-
-
-def test_encodings_are_trained_only_when_asked():
-    X, y, P, _, _ = random_problem(encoding_dim=5)
-    for learned in (False, True):
-        probe = GroupTransformerProbe(3, 5, P, learned_encoding=learned, hidden=4)
-        probe.loss(torch.tensor(X), torch.tensor(y)).backward()
-        assert (probe.encodings.grad is not None) == learned
-    np.testing.assert_array_equal(P, random_problem(encoding_dim=5)[2])
-
-
-@pytest.mark.parametrize("field", ["key_dim", "hidden", "layers", "group_dim"])
-def test_bad_switch_is_named(field):
-    with pytest.raises(ValueError, match=f"{field}=0 must be a whole number of at least 1"):
-        GroupTransformerProbe(**{"group_dim": 2, "groups": 4, field: 0})
-
-
 @pytest.mark.parametrize(
     ("rows", "labels", "sentence"),
     [(4, 3, "must be (n, 3, 2) and (n,)"), (0, 0, "with n >= 1"), (4, None, "y must be -1 or +1")],
@@ -294,3 +222,19 @@ def test_loss_refuses_labels_that_do_not_fit(rows, labels, sentence):
     y = torch.zeros(rows) if labels is None else torch.ones(labels)
     with pytest.raises(ValueError, match=re.escape(sentence)):
         model.loss(torch.randn(rows, 3, 2), y)
+
+
+def test_learned_encodings_start_as_the_group_transformer_and_are_trained():
+    X, y, P, W, v = random_problem(encoding_dim=5)
+    model, learned = model_with(P, W, v, group_dim=3), LearnedEncodings(3, 5, P)
+    with torch.no_grad():
+        learned.W.copy_(model.W)
+        learned.readout.weight.copy_(model.v)
+    X, y = torch.tensor(X), torch.tensor(y)
+    torch.testing.assert_close(learned(X), model(X), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(learned.attention(X), model.attention(X), rtol=1e-12, atol=1e-12)
+    model.loss(X, y).backward()
+    learned.loss(X, y).backward()
+    torch.testing.assert_close(learned.W.grad, model.W.grad, rtol=1e-10, atol=1e-13)
+    assert learned.encodings.grad.abs().max() > 0
+    np.testing.assert_array_equal(P, random_problem(encoding_dim=5)[2])

@@ -82,7 +82,7 @@ class Encodings(Experiment[Point]):
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         import torch
 
-        from whichtoken.claims.group_sparse._transformer_variants import GroupTransformerProbe
+        from whichtoken.claims.group_sparse._learned_encodings import LearnedEncodings
         from whichtoken.theory.group_sparse.descent import descend_on_batches, fresh_batches
         from whichtoken.theory.group_sparse.transformer import GroupTransformer
 
@@ -92,11 +92,11 @@ class Encodings(Experiment[Point]):
         if not point.encoding.startswith("learned"):
             plain = GroupTransformer(point.group_dim, point.groups, encodings)
             return train_and_measure(plain, data, batches, point.steps, point.lr, rng)
-        model = GroupTransformerProbe(point.group_dim, point.groups, encodings, learned_encoding=True)
+        model = LearnedEncodings(point.group_dim, point.groups, encodings)
         descend_on_batches(model, batches, torch.optim.SGD(model.parameters(), lr=point.lr), point.steps)
         X, y = map(torch.from_numpy, data.sample(TEST_SAMPLES, rng))
         with torch.no_grad():
-            received = model.attention(X)[0, :, int(data.relevant[0])]
+            received = model.attention(X)[:, int(data.relevant[0])]
             return {"accuracy": float((y * model(X) > 0).double().mean()), "attention": float(received.mean())}
 
     @pool_parts
