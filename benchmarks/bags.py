@@ -26,7 +26,7 @@ from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from whichtoken import BagClassifier
 from whichtoken.datasets import SparseTokens, read_bag_set
-from whichtoken.lab.benchmark import CPU, Beside, Measure
+from whichtoken.lab.benchmark import CPU, Beside, Cases, Measure
 from whichtoken.theory.sparse_tokens import bayes_floor
 
 PART = "Bags"
@@ -284,7 +284,7 @@ METHODS: dict[str, Callable[[list[Array], Array, list[Array], int, int], Array]]
 }
 
 
-def measure() -> Iterator[Measure]:
+def measure(wanted: Cases) -> Iterator[Measure]:
     """Yield the synthetic task first, then the real bags, then the digits."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -293,7 +293,8 @@ def measure() -> Iterator[Measure]:
         for method in METHODS.values():  # what is compiled or loaded is not timed
             method(X[:40], y[:40], test[:10], 0, 1)
         for case in CASES:
-            yield from _compared(case)
+            if wanted(case.name):
+                yield from _compared(case)
     finally:
         torch.set_num_threads(threads)
 

@@ -115,3 +115,34 @@ def test_a_run_that_is_stopped_keeps_what_it_has(toy_benchmarks, tmp_path):
     (table,) = json.loads((tmp_path / "one.json").read_text())["benchmarks"]
     assert not table["finished"]
     assert len(table["measures"]) == 1
+
+
+CASES = """
+from whichtoken.lab.benchmark import Measure
+
+def measure(wanted):
+    for number, case in enumerate(("small", "large")):
+        if wanted(case):
+            yield Measure(case, "number", number, 0.0)
+"""
+
+
+def test_cases_run_alone_and_the_file_keeps_the_others(toy_benchmarks, tmp_path):
+    toy_benchmarks["toy-first"].write_text(CASES)
+    file = tmp_path / "one.json"
+
+    def table():
+        (found,) = json.loads(file.read_text())["benchmarks"]
+        return [measure["case"] for measure in found["measures"]], found["finished"]
+
+    bench(["toy-first"], json_file=file, case=["small"])
+    assert table() == (["small"], False)
+    bench(["toy-first"], json_file=file, case=["large"])
+    assert table() == (["small", "large"], True)
+    bench(["toy-first"], json_file=file, case=["small"])
+    assert table() == (["large", "small"], True)
+    with pytest.raises(UsageError, match="no case of toy-first has huge in its name: small; large"):
+        bench(["toy-first"], json_file=file, case=["huge"])
+    with pytest.raises(UsageError, match="toy-third has no cases that can be run alone; leave --case out"):
+        bench(["toy-third"], json_file=file, case=["small"])
+    assert table() == (["large", "small"], True)

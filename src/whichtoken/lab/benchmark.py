@@ -1,7 +1,8 @@
 """The parts of a benchmark file: one `Measure` per number, with ratios timed in one run.
 
 A benchmark is a module in `benchmarks/` with a docstring and a generator `measure()` that yields `Measure`s. Its name on
-the command line is its file name with dashes. For the page of comparisons it also has constants, written out: `PART`, the
+the command line is its file name with dashes. A long one takes `Cases` and asks it about every case before that is run, so that
+single cases can be run again: `measure(wanted)`. For the page of comparisons it also has constants, written out: `PART`, the
 heading under which it stands; `QUESTION`, what a user wants to know; and, where it has peers, `WHY`: for each of them the
 sentence that explains a "win", a "loss" or a result that is "even".
 """
@@ -12,9 +13,10 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -123,8 +125,20 @@ def recorded_benchmark(name: str) -> dict[str, Any] | None:
     return next(table for table in tables if table["name"] == name)
 
 
-def run_benchmark(name: str) -> Iterator[Measure]:
-    """Measure one benchmark, number by number, on one thread unless it asks for more."""
+@dataclass
+class Cases:
+    """Which cases of a benchmark are wanted: those whose name has one of the texts, or all."""
+
+    texts: Sequence[str] = ()
+    every: dict[str, bool] = field(default_factory=dict)  # whether a case that was asked about is wanted
+
+    def __call__(self, case: str) -> bool:
+        return self.every.setdefault(case, not self.texts or any(text in case for text in self.texts))
+
+
+def run_benchmark(name: str, wanted: Cases | None = None) -> Iterator[Measure]:
+    """Measure one benchmark, or some cases of it, number by number, on one thread unless it asks for more."""
+    wanted = wanted or Cases()
     files = benchmark_files()
     if name not in files:
         raise unknown("benchmark", name, files)
@@ -132,7 +146,13 @@ def run_benchmark(name: str) -> Iterator[Measure]:
     package.__path__ = [str(files[name].parent)]
     sys.modules[PACKAGE] = package
     with needed_by(f"the benchmark {name}"), _single_thread():
-        yield from importlib.import_module(f"{PACKAGE}.{files[name].stem}").measure()
+        measure = importlib.import_module(f"{PACKAGE}.{files[name].stem}").measure
+        by_case = bool(signature(measure).parameters)
+        if wanted.texts and not by_case:
+            raise UsageError(f"the benchmark {name} has no cases that can be run alone; leave --case out")
+        yield from measure(wanted) if by_case else measure()
+    if wanted.texts and not any(wanted.every.values()):
+        raise UsageError(f"no case of {name} has {' or '.join(wanted.texts)} in its name: {'; '.join(wanted.every)}")
 
 
 @contextmanager

@@ -29,6 +29,10 @@ def bench(
         Path | None,
         new_output("Write one table per benchmark as JSON, with machine, threads, versions and date.", "--json"),
     ] = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Only cases with this in their name; others stay as the JSON file has them."),
+    ] = None,
 ) -> None:
     """Compare whichtoken with the usual alternatives: ratios, timed in one run.
 
@@ -37,9 +41,11 @@ def bench(
       whichtoken bench
 
       whichtoken bench prompt-svm --json margins.json
+
+      whichtoken bench bags --case musk1 --case elephant --json bags.json
     """
     from whichtoken.errors import UsageError, unknown
-    from whichtoken.lab.benchmark import benchmark_files, run_benchmark, seconds
+    from whichtoken.lab.benchmark import Cases, benchmark_files, run_benchmark, seconds
 
     for name in names or []:
         if name not in benchmark_files():
@@ -49,26 +55,40 @@ def bench(
         return
     out, tables = console(), []
     for name in names or benchmark_files():
-        found: dict[str, Any] = {"name": name, "finished": False, "seconds": 0.0, "not_run": "", "measures": []}
+        found: dict[str, Any] = {
+            "name": name,
+            "finished": False,
+            "seconds": 0.0,
+            "not_run": "",
+            "cases": [],
+            "measures": [],
+        }
+        found |= _stored(json_file, name) if case else {}
+        old, new, wanted = found["measures"], list[Any](), Cases(case or ())
         tables.append(found)
         rows = table("case", "what", "value", "target", "met", "detail", title=name)
 
-        def run(name: str = name, found: dict[str, Any] = found, rows: Any = rows) -> None:
-            for measure in run_benchmark(name):
-                _add(measure, rows, found)
+        def run(
+            name: str = name, found: Any = found, rows: Any = rows, old: Any = old, new: Any = new, wanted: Any = wanted
+        ) -> None:
+            for measure in run_benchmark(name, wanted):
+                new.append(_as_row(measure, rows))
+                renewed = {part["case"] for part in new}
+                found["measures"] = [part for part in old if part["case"] not in renewed] + new
                 # a long benchmark that is stopped keeps its results
                 _write(json_file, tables)
 
         try:
             with out.status(f"{name} ..."):
-                found["seconds"] = seconds(run)
+                found["seconds"] += seconds(run)
         except UsageError as error:
             # a benchmark that was not asked for by name is skipped
             if names:
                 raise
             found["not_run"] = str(error)
             out.print(f"{name} is not run: {error}")
-        found["finished"] = not found["not_run"]
+        found["cases"] = [part for part, ran in wanted.every.items() if ran or part in found["cases"]]
+        found["finished"] = not found["not_run"] and len(found["cases"]) == len(wanted.every)
         _write(json_file, tables)
         if found["measures"]:
             out.print(rows)
@@ -88,14 +108,21 @@ def _print_list() -> None:
     say("whichtoken bench NAME runs one, --all runs all of them", "dim")
 
 
-def _add(measure: Measure, rows: Any, found: dict[str, Any]) -> None:
+def _as_row(measure: Measure, rows: Any) -> dict[str, Any]:
+    """The measure as JSON, added to the rows to be shown."""
     from dataclasses import asdict
 
     bound = f"{'≥' if measure.at_least else '≤'} {measure.target:.4g}"
     met = "[green]yes[/]" if measure.met else "[red]no[/]"
     rows.add_row(measure.case, measure.what, f"{measure.value:.4g}", bound, met, measure.detail)
     beside = measure.beside and {**asdict(measure.beside), "result": measure.beside.result}
-    found["measures"].append({**asdict(measure), "beside": beside, "met": measure.met})
+    return {**asdict(measure), "beside": beside, "met": measure.met}
+
+
+def _stored(file: Path | None, name: str) -> dict[str, Any]:
+    """What the file has on this benchmark."""
+    stored = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.exists() else {"benchmarks": []}
+    return next((found for found in stored["benchmarks"] if found["name"] == name), {})
 
 
 def _write(file: Path | None, tables: list[dict[str, Any]]) -> None:
