@@ -297,10 +297,14 @@ def stored_fields(folder: object) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise UsageError(f"{shown(str(folder))} is damaged: {error}; fit the model again") from error
+        raise UsageError(
+            f"{shown(str(folder))} is damaged or of an older version: {error}; fit the model again"
+        ) from error
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
         said = f"{reason(error)} is missing" if isinstance(error, KeyError) else reason(error)
-        raise UsageError(f"{shown(str(folder))} is damaged: {said}; fit the model again") from error
+        raise UsageError(
+            f"{shown(str(folder))} is damaged or of an older version: {said}; fit the model again"
+        ) from error
 
 
 def arrays(tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Array]:
