@@ -17,7 +17,7 @@ from sklearn.model_selection import LeaveOneGroupOut
 from whichtoken import BagClassifier
 from whichtoken.datasets import SparseTokens
 from whichtoken.estimators.bags.data import LabeledBags, Scaling, as_bags, instance_scaling, no_scaling
-from whichtoken.estimators.bags.explanation import smallest_deletion
+from whichtoken.estimators.bags.explanation import confirmed_deletion, smallest_deletion
 from whichtoken.estimators.bags.training import Queries, loss_and_gradient, pooled_features, split_weights
 from whichtoken.estimators.bags.validation import validation_splits
 from whichtoken.theory.sparse_tokens import bayes_floor, exact_error
@@ -286,10 +286,46 @@ def test_counterfactuals_flip_predictions(model, ragged):
     assert flipped > 50
 
 
-def test_counterfactuals_need_one_query(sample):
+def test_deletions_of_two_queries_are_confirmed_and_marked_as_not_proven(sample):
     model = classifier(n_queries=2, refine_steps=0, inverse_temperature=2.0).fit(*sample)
-    with pytest.raises(ValueError, match="need one query and two classes; this model has 2 queries and 2 classes"):
-        model.counterfactuals(sample[0])
+    bags = [np.asarray(bag) for bag in sample[0][:40]]
+    found = model.counterfactuals(bags)
+    assert any(found)
+    for bag, deleted in zip(bags, found, strict=True):
+        label = model.predict([bag])
+        if deleted:
+            assert model.predict([np.delete(bag, deleted, axis=0)]) != label
+        if len(deleted) != 1:  # then no single one does, and one or two are the fewest
+            assert all(model.predict([np.delete(bag, k, axis=0)]) == label for k in range(len(bag)))
+    explained = model.explain(bags)
+    assert [item.counterfactual or [] for item in explained] == [[k + 1 for k in deleted] for deleted in found]
+    assert not any(item.certified or item.robust_to for item in explained)
+    changed = next(item for item in explained if item.counterfactual)
+    assert "confirmed, not proven smallest" in changed.view().change.sentence(str, str)
+    with pytest.raises(ValueError, match="certificates need one query; this model has 2: fit with n_queries=1"):
+        model.certificates(bags)
+
+
+def test_a_confirmed_deletion_of_one_query_is_the_smallest():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        scores, values = 3 * rng.standard_normal((2, 8, 1))
+        assert len(confirmed_deletion(scores, values)) == len(smallest_deletion(scores[:, 0], values[:, 0]))
+
+
+def test_a_confirmed_deletion_is_nearly_always_the_smallest():
+    """All subsets of small bags under three queries."""
+    rng, excess = np.random.default_rng(0), []
+    for _ in range(100):
+        scores, values = 2 * rng.standard_normal((2, 7, 3))
+        kept = np.array([[bool(code >> k & 1) for k in range(7)] for code in range(1, 2**7)])  # (subsets, L)
+        weights = kept[:, :, None] * np.exp(scores)
+        decisions = ((weights * values).sum(axis=1) / weights.sum(axis=1)).sum(axis=1)
+        flips = (decisions > 0) != (decisions[-1] > 0)
+        fewest = (7 - kept.sum(axis=1))[flips].min(initial=8)
+        excess.append((len(confirmed_deletion(scores, values)) or 8) - fewest)
+    assert min(excess) == 0
+    assert np.mean(np.array(excess) > 0) <= 0.1
 
 
 def test_sparse_signal_is_found_near_the_bayes_floor():

@@ -48,9 +48,7 @@ class Change(Shown):
         if not self.parts:
             return self.none
         parts = ", ".join(map(part, self.parts))
-        proof = (
-            "nothing smaller changes it" if self.proven else "this was confirmed by encoding again, not proven smallest"
-        )
+        proof = "nothing smaller changes it" if self.proven else "this was confirmed, not proven smallest"
         return f"{self.verb} {parts}{self.after} changes the label to {label(self.to)}, and {proof}"
 
 

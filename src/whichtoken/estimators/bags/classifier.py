@@ -34,7 +34,7 @@ from whichtoken.estimators._common import (
 from whichtoken.estimators.bags import data as read
 from whichtoken.estimators.bags import validation
 from whichtoken.estimators.bags.data import MAPS, InstanceMap, LabeledBags, Scaling, as_bags, is_ragged, linear_map
-from whichtoken.estimators.bags.explanation import smallest_deletion
+from whichtoken.estimators.bags.explanation import confirmed_deletion, smallest_deletion
 from whichtoken.estimators.bags.files import as_files, some_files_at_a_time
 from whichtoken.estimators.bags.training import Pooling, Score, split_weights
 from whichtoken.estimators.bags.validation import BagChoice, ScoreChoice, Search, Selected, choose_map, select_score
@@ -202,6 +202,8 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         kinds = self._maps_to_try(bags, all(splits))
         outer, inner = (self.n_jobs, None) if len(targets) > 1 else (None, self.n_jobs)
 
+        tried: dict[str, list[Selected]] = {}
+
         def selected(kind: str, data: LabeledBags, parts: list[Any]) -> Selected:
             search = Search(
                 temperatures=validation.TEMPERATURES
@@ -213,6 +215,8 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
                 seed=seed,
                 gate=self.gate,
                 compared=len(kinds) > 1,
+                # of one score alone; where classes share a map, each has to know how good it would be
+                rival=tried["linear"][0].losses if tried and len(targets) == 1 else None,
                 jobs=inner,
             )
             return select_score(kind, data, parts, search)
@@ -220,10 +224,8 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         # products with few columns gain nothing from more threads, and lose where others use the cores too
         with one_thread():
             run = Parallel(n_jobs=outer, prefer="threads")
-            tried = {
-                kind: list(run(delayed(selected)(kind, *pair) for pair in zip(targets, splits, strict=True)))
-                for kind in kinds
-            }
+            for kind in kinds:
+                tried[kind] = list(run(delayed(selected)(kind, *pair) for pair in zip(targets, splits, strict=True)))
             kind, log_losses, gains = choose_map(tried) if len(kinds) > 1 else (kinds[0], {}, {})
             trained = run(delayed(part.train)() for part in tried[kind])
         constant = sum(float(entr([data.prevalence, 1 - data.prevalence]).sum()) for data in targets)
@@ -316,22 +318,24 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     def counterfactuals(self, X: Any) -> list[list[int]]:
         """For each bag the smallest set of instances, counted from 0, whose deletion changes its label; empty if none does.
 
-        Exact, for one query and two classes.
+        For two classes. Exact for one query; with several, the deletion is confirmed to change the label, but fewer instances
+        may be enough unless it has one or two.
         """
         bags = self._bags(X)
-        if self.queries_.shape[:2] != (1, 1):
-            queries = self.queries_.shape[1]
-            raise ValueError(
-                f"counterfactuals need one query and two classes; this model has {queries}"
-                f" {'query' if queries == 1 else 'queries'} and {len(self.classes_)} classes; fit with n_queries=1"
-            )
-        scores, values = (bags.split(part[:, 0]) for part in self._scores()[0].columns(bags))
-        return [smallest_deletion(s, v) for s, v in zip(scores, values, strict=True)]
+        if len(self.classes_) > 2:
+            raise ValueError(f"counterfactuals need two classes; this model has {len(self.classes_)}")
+        scores, values = (bags.split(part) for part in self._scores()[0].columns(bags))
+        if self.queries_.shape[1] > 1:
+            return [confirmed_deletion(s, v) for s, v in zip(scores, values, strict=True)]
+        return [smallest_deletion(s[:, 0], v[:, 0]) for s, v in zip(scores, values, strict=True)]
 
     def certificates(self, X: Any) -> pd.DataFrame:
         """For each bag, how many instances must be deleted before its label changes; -1 if no deletion changes it."""
         import pandas as pd
 
+        if self.queries_.shape[1] > 1:
+            queries = self.queries_.shape[1]
+            raise ValueError(f"certificates need one query; this model has {queries}: fit with n_queries=1")
         return pd.DataFrame({"instances": [len(deleted) or -1 for deleted in self.counterfactuals(X)]})
 
     def explain(self, X: Any, names: Sequence[Any] | None = None, bag: ArrayLike | None = None) -> list[BagExplanation]:

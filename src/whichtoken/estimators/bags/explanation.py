@@ -42,6 +42,48 @@ def smallest_deletion(scores: Array, values: Array) -> list[int]:
     return order[: np.argmax(flipped)].tolist()  # type: ignore[no-any-return]
 
 
+def confirmed_deletion(scores: Array, values: Array) -> list[int]:
+    """Instances without which a bag gets another label, for several queries; empty if none were found.
+
+    One after the other, the instance goes without which the score is worst for the label; then those that are not needed come
+    back. Two at most are proven to be the fewest, as single ones were all tried. Otherwise fewer may be enough.
+
+    Parameters
+    ----------
+    scores, values : array (L, h)
+        As for `smallest_deletion`, of each query; the decision is the sum over them.
+    """
+
+    def parts(kept: list[int]) -> tuple[Array, Array]:
+        weights = np.exp(scores[kept] - scores[kept].max(axis=0))
+        return weights * values[kept], weights
+
+    def decision(kept: list[int]) -> float:
+        terms, weights = parts(kept)
+        return float((terms.sum(axis=0) / weights.sum(axis=0)).sum())
+
+    def without_each(kept: list[int]) -> Array:
+        # sums from both ends: differences of sums would be rounding where one instance has nearly all of the weight
+        terms, weights = (
+            np.pad(part.cumsum(axis=0), ((1, 0), (0, 0)))[:-1]
+            + np.pad(part[::-1].cumsum(axis=0)[::-1], ((0, 1), (0, 0)))[1:]
+            for part in parts(kept)
+        )
+        return np.asarray((terms / np.maximum(weights, 1e-300)).sum(axis=1))
+
+    kept, deleted = list(range(len(scores))), list[int]()
+    positive = decision(kept) > 0
+    while (decision(kept) > 0) == positive:
+        if len(kept) == 1:
+            return []
+        left = without_each(kept)
+        deleted.append(kept.pop(int(left.argmin() if positive else left.argmax())))
+    for k in deleted[:-1]:
+        if (decision([*kept, k]) > 0) != positive:
+            kept.append(k)
+    return [k for k in deleted if k not in kept]
+
+
 @dataclass(frozen=True)
 class InstanceReason(Shown):
     """What one instance does in one bag."""
@@ -66,7 +108,7 @@ class BagExplanation(Explanation):
     probabilities: dict[Any, float]  # of every label, the most probable first
     decision: float  # the score for the label
     reasons: list[InstanceReason]  # the largest contribution first
-    certified: bool  # with one query and two classes; otherwise nothing is said about deletions
+    certified: bool  # whether the deletion is proven to be the smallest: with one query and two classes
     counterfactual: list[int] | None  # fewest instances to delete until the label changes; None: no deletion does
     robust_to: int | None  # deleting this many instances, whichever, changes nothing
     flips_to: Any = None  # the label without the instances of the counterfactual
@@ -118,9 +160,11 @@ class BagExplanation(Explanation):
     def _change(self) -> Change:
         if self.counterfactual:
             verb = "deleting instance" + ("s" if len(self.counterfactual) > 1 else "")
-            return Change(tuple(map(str, self.counterfactual)), str(self.flips_to), verb)
+            return Change(tuple(map(str, self.counterfactual)), str(self.flips_to), verb, proven=self.certified)
         if not self.certified:
-            return Change((), none="what would change the label is known exactly for one query and two classes only")
+            return Change(
+                (), none="no deletion that changes the label was found; with one query and two classes it is known"
+            )
         return Change((), none="no deletion of instances changes the label")
 
 
@@ -133,7 +177,7 @@ def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None =
     codes = np.searchsorted(model.classes_, model.predict(X))
     count, queries = model.queries_.shape[:2]
     certified = (count, queries) == (1, 1)
-    deletions = model.counterfactuals(X) if certified else [[]] * len(scores)
+    deletions = model.counterfactuals(X) if count == 1 else [[]] * len(scores)
     found = []
     for i, parts in enumerate(zip(codes, model.attention(X), model.contributions(X), deletions, strict=True)):
         code, weights, added, deleted = parts

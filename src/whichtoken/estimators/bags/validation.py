@@ -58,6 +58,7 @@ class Search:
     seed: int
     gate: bool = False  # of networks
     compared: bool = False  # whether losses of single bags are wanted
+    rival: Array | None = None  # such losses with the linear map, which a network is to beat
     jobs: int | None = None
 
 
@@ -94,7 +95,8 @@ class BagChoice(Shown):
     """How a classifier was trained: one choice per score, which is one for two classes and one per class for more.
 
     Where the map was chosen too, `log_losses` has the validated log loss with each map, and `gains` how much lower than with
-    the linear one it is, with the standard error of that; both are sums over the scores. `constant_loss` is the log loss of
+    the linear one it is, with the standard error of that; both are sums over the scores. The loss of a network that lost to the
+    linear map after a short training is that of the short training. `constant_loss` is the log loss of
     the same answer for every bag.
     """
 
@@ -220,24 +222,30 @@ def _factor(signs: Array, weights: Array, scores: Array) -> float:
 
 
 def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> Selected:
-    """Scaling and number of queries by single networks and short trainings; the factor by what is trained in the end."""
+    """Scaling and number of queries by single networks and short trainings; the factor by what is trained in the end.
+
+    Where the short training of one network is not better than the linear map, it goes no further.
+    """
     ridge = min((search.ridges or (NETWORK_RIDGE,))[0], 1 / (2 * RATES[1]))  # more would overshoot
     recipe = NetworkRecipe("feature", search.queries or 1, ridge, search.gate)
     losses, factor, least = np.zeros(len(data.signs)), 1.0, float("nan")
 
-    def held_out(recipe: NetworkRecipe) -> list[Array]:
-        return _held_out(data, splits, search, lambda some: train_networks(some, recipe, search.seed))
+    def validated(recipe: NetworkRecipe) -> tuple[float, Array]:
+        scores = _held_out(data, splits, search, lambda some: train_networks(some, recipe, search.seed))
+        return _calibrated(data, splits, scores)
 
     if splits:
         short = [replace(recipe, scaling=scaling, networks=1, epochs=20) for scaling in SCALINGS]
-        tried = {one: _calibrated(data, splits, held_out(one))[1] for one in short}
-        best = min(short, key=lambda one: float(tried[one].sum()))
+        tried = {one: validated(one) for one in short}
+        best = min(short, key=lambda one: float(tried[one][1].sum()))
         if search.queries is None and data.bags.lengths.max() > 1:
             two = replace(best, queries=2)
-            gain, error = _gain(tried[best], _calibrated(data, splits, held_out(two))[1])
-            best = two if _clear(gain, error) else best
+            tried[two] = validated(two)
+            best = two if _clear(*_gain(tried[best][1], tried[two][1])) else best
         recipe = replace(recipe, scaling=best.scaling, queries=best.queries)
-        factor, losses = _calibrated(data, splits, held_out(recipe))
+        factor, losses = tried[best]
+        if search.rival is None or losses.sum() < search.rival.sum():
+            factor, losses = validated(recipe)
         least = float(losses.sum())
 
     def trained() -> Score:
