@@ -17,16 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from whichtoken import BagClassifier, GroupClassifier
 
 
-def expected_failures(estimator):
-    """Weights of rows are no counts of rows where a standard error, which counts rows, decides."""
-    if not isinstance(estimator, GroupClassifier):
-        return {}
-    return {"check_sample_weight_equivalence_on_dense_data": "the number of groups depends on the number of rows"}
-
-
-@parametrize_with_checks(
-    [BagClassifier(instance_map="linear"), GroupClassifier()], expected_failed_checks=expected_failures
-)
+@parametrize_with_checks([BagClassifier(), BagClassifier(instance_map="linear"), GroupClassifier()])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
+from sklearn.model_selection import KFold
 from sklearn.preprocessing import StandardScaler
 
 from whichtoken import GroupClassifier
@@ -179,14 +181,34 @@ def test_forms_of_groups_agree(one_group, model):
 def test_transfer_learns_from_few_samples(one_group, model):
     target = GroupSparse(8, 4, relevant=5, direction=[0, 1, 1, 1])
     X, y = flat(target, 40, seed=1)
-    moved = model.fit_downstream(X, y)
+    source = (
+        clone(model).set_params(group_map="linear").fit(*flat(one_group, 300))
+    )  # an angle is that of a linear model
+    moved = source.fit_downstream(X, y)
     assert moved.selected_groups_ == [5]
-    assert model.selected_groups_ == [5]
+    assert source.selected_groups_ == [5]
     assert (
         angle(moved, target)
         < angle(GroupClassifier(C=1.0, n_groups=32, group_map="linear", random_state=0).fit(X, y), target) / 2
     )
-    np.testing.assert_array_equal(model.transfer().fit(X, y).coef_, moved.coef_)
+    np.testing.assert_array_equal(source.transfer().fit(X, y).coef_, moved.coef_)
+
+
+def test_a_rare_category_is_held_back_and_a_large_value_does_not_run_away():
+    """Two ways in which a ridge on standardized columns trusts few rows too much."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.standard_normal(200), np.arange(200) < 4, np.exp(3 * rng.standard_normal(200))])
+    y = X[:, 0] + 0.5 * rng.standard_normal(200) > 0
+    y[:4] = True
+    options = {"C": 1.0, "n_groups": 3, "random_state": 0}
+    rare = GroupClassifier(group_map="linear", **options).fit(X, y)
+    standardized = LogisticRegression(C=1.0).fit((X - X.mean(axis=0)) / X.std(axis=0), y)
+    assert 0 < rare.coef_[0, 1] < 0.5 * standardized.coef_[0, 1] / X[:, 1].std()
+    bent = GroupClassifier(group_map="splines", **options).fit(X, y)
+    far = np.repeat(X[:1], 2, axis=0)
+    far[:, 2] = X[:, 2].max(), 3 * X[:, 2].max()
+    straight = bent.coef_[0, 2] * 2 * X[:, 2].max()
+    np.testing.assert_allclose(np.diff(bent.decision_function(far)), straight, rtol=1e-9)
 
 
 def test_three_classes():
@@ -460,6 +482,17 @@ def test_no_group_passes_and_the_base_rate_is_predicted(tmp_path):
             ask()
 
 
+def test_splits_may_be_given_and_stay_out_of_the_folder(one_group, tmp_path):
+    X, y = flat(one_group, 100)
+    splits = list(KFold(3).split(X))
+    models = [GroupClassifier(IDS, cv=cv, group_map="linear", random_state=0).fit(X, y) for cv in (splits, KFold(3))]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+    models[0].save(tmp_path / "model")
+    loaded = GroupClassifier.load(tmp_path / "model")
+    assert loaded.cv == GroupClassifier().cv
+    np.testing.assert_array_equal(loaded.predict(X), models[0].predict(X))
+
+
 def test_gaps_are_filled_with_training_medians(one_group):
     X, y = flat(one_group, 200)
     X[::7, 20], X[5, 3] = np.nan, np.nan
@@ -470,12 +503,12 @@ def test_gaps_are_filled_with_training_medians(one_group):
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(filled))
 
 
-def test_sample_weights_count_rows(one_group):
+@pytest.mark.parametrize("group_map", ["linear", "splines", "fourier"])
+def test_sample_weights_count_rows(one_group, group_map):
     X, y = flat(one_group, 120)
     weights = np.arange(120) % 3
-    options = {"n_groups": 2, "C": 1.0, "group_map": "linear", "random_state": 0}
-    weighted = GroupClassifier(IDS, **{**options, "C": 1.0 * weights.sum() / (weights > 0).sum()})
-    weighted.fit(X, y, sample_weight=weights)
+    options = {"n_groups": 2, "C": 1.0, "group_map": group_map, "random_state": 0}
+    weighted = GroupClassifier(IDS, **options).fit(X, y, sample_weight=weights)
     repeated = GroupClassifier(IDS, **options).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
     np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), rtol=1e-6)
     with pytest.raises(ValueError, match="sample_weight is 0 for all rows of class -1"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -87,7 +87,8 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     covariates : list of columns, optional
         Columns outside the groups, which are always kept.
     selection : {"validated", "controlled"}, default="validated"
-        "validated" keeps the fewest groups that predict as well as any number does, up to one standard error. "controlled"
+        "validated" keeps the fewest groups that predict as well as any number does, up to one standard error and a hundredth of
+        what can be predicted. "controlled"
         keeps the groups whose p-values (`group_tests`) pass at the level `alpha`, in whatever number; if there is none,
         predictions are the base rate.
     alpha : float, default=0.05
@@ -107,9 +108,9 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     C : float or "auto"
         Inverse strength of the ridge on the readout of standardized columns, as in scikit-learn: the ridge beside the mean
         loss is 1 / (C n). "auto" takes the best of a few by validation.
-    cv : int
-        Folds of the validation; fewer are used where a class has fewer members. Few folds favor few groups, which can be
-        learned from fewer samples.
+    cv : int, splitter or list of splits
+        Folds of the validation; of a number, fewer are used where a class has fewer members. Few folds favor few groups, which
+        can be learned from fewer samples.
     class_weight : dict, "balanced" or None
         Weights of the classes in training, validation and tests, times those of the samples; `attention="full"` takes none.
     n_jobs : int, optional
@@ -171,7 +172,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     n_groups: int | None = None
     keep: Any = None
     C: float | Literal["auto"] = "auto"
-    cv: int = 5
+    cv: Any = 5
     class_weight: dict[Any, float] | str | None = None
     n_jobs: int | None = None
     verbose: int = 0
@@ -187,7 +188,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         X : (n, features)
         y : (n,)
         sample_weight : (n,), optional
-            Weights of the rows; a row of weight 0 is left out.
+            Weights of the rows: a weight of 2 is the row twice, and one of 0 leaves it out.
         groups : (n,), optional
             Rows that stay together: those of one group (the visits of a patient) are never on both sides of a validation. The
             groups of the constructor are groups of columns.
@@ -204,7 +205,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
             )
         samples, used = self._samples(table, codes, sample_weight)
         seed = self._seed = _seed_of(self.random_state)
-        splits = validation_folds(samples.codes, self.cv, None if clusters is None else clusters[used], seed)
+        splits = validation_folds(codes, self.cv, clusters, seed, used)
         # the matrices are small: more threads than one wait for each other, for minutes where others use the cores too
         with one_thread():
             self.group_names_ = layout.names
@@ -230,7 +231,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         table, codes = table[used], codes[used]
         self.fills_ = _medians(table, getattr(self, "feature_names_in_", None))
         filled = np.where(np.isnan(table), self.fills_, table)
-        return Samples(filled, codes, signs_of(codes, len(self.classes_)), weights / weights.mean()), used
+        return Samples(filled, codes, signs_of(codes, len(self.classes_)), weights), used
 
     def fit_downstream(self, X: ArrayLike, y: ArrayLike) -> Self:
         """A classifier for a new task with the selection of this one kept: needs far fewer samples. Leaves this one alone."""
@@ -367,7 +368,9 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
         check_is_fitted(self)
-        settings = stored.storable(self.get_params())
+        # splits belong to the training rows, not to the model
+        left_out = () if isinstance(self.cv, int | np.integer) else ("cv",)
+        settings = {name: part for name, part in stored.storable(self.get_params()).items() if name not in left_out}
         fitted = {
             "classes": stored.classes_as_json(self.classes_),
             "n_features_in": self.n_features_in_,
@@ -379,7 +382,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
             "tests": None if self.tests_ is None else self.tests_.as_json(),
         }
         tensors = {name: getattr(self, f"{name}_") for name in STORED}
-        tensors |= {"directions": self.map_.directions.toarray(), "offsets": self.map_.offsets}
+        tensors |= {"directions": self.map_.directions.toarray(), "shifts": self.map_.offsets}
         named = {name: _as_json(settings[name]) for name in NAMED}
         stored.save_model(folder, KIND, {"settings": settings | named, "fitted": fitted}, tensors)
 
@@ -390,7 +393,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         from whichtoken.estimators.schemas import GroupFitted, model_of
 
         with stored.stored_fields(folder):
-            model, fitted = model_of(cls, GroupFitted, parameters, class_weight=(Any, ...))
+            model, fitted = model_of(cls, GroupFitted, parameters, class_weight=(Any, ...), cv=(int, cls().cv))
             for name in ("groups", "class_weight"):
                 pairs = getattr(model, name)
                 if isinstance(pairs, list) and isinstance(pairs[0], list):
@@ -466,7 +469,8 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
             check_range("C", self.C, 0.0, np.inf)
         if self.class_weight is not None and self.attention == "full":
             raise ValueError("attention='full' takes no class_weight; use 'separate'")
-        check_integer("cv", self.cv, 2)
+        if not (hasattr(self.cv, "split") or isinstance(self.cv, Iterable)):
+            check_integer("cv", self.cv, 2)
         kept = None if self.keep is None else self._kept()
         if kept == []:
             raise ValueError("keep is empty; name at least one group, or leave it None to have groups selected")
@@ -498,7 +502,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         check_features(np.where(np.isnan(table), 0.0, table), "features")
         return table if reset else np.where(np.isnan(table), self.fills_, table)
 
-    def _ridges(self, samples: int) -> tuple[float, ...]:
+    def _ridges(self, samples: float) -> tuple[float, ...]:
         return RIDGES if isinstance(self.C, str) else (1 / (self.C * samples),)
 
     def _maps(self, layout: Layout) -> tuple[str, ...]:
@@ -508,7 +512,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
 
     def _ranked(self, samples: Samples, layout: Layout, kind: str) -> tuple[Array, NDArray[np.intp]]:
         """Attention over the groups, with this map, and their order by it."""
-        maps = GroupMap.of(kind, samples.X, layout, self._seed)
+        maps = GroupMap.of(kind, samples, layout, self._seed)
         features = maps(samples.X)
         Z = Standardization.of(features, samples.weights)(features) * maps.boosts
         attention = group_attention(Z, samples, maps.layout(layout), self.attention)
@@ -517,7 +521,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     def _select(self, samples: Samples, layout: Layout, splits: Splits) -> None:
         total = len(layout.names)
         counts = (self.n_groups,) if self.n_groups else (*(c for c in COUNTS if c < total), total)
-        ridges = self._ridges(len(samples.X))
+        ridges = self._ridges(samples.count)
         among = Candidates(layout, self.attention, self._maps(layout), counts, ridges, self._seed)
         self.choice_, self.path_ = choose_groups(samples, among, splits, self.n_jobs, bool(self.verbose))
         self.attention_, order = self._ranked(samples, layout, self.choice_.group_map)
@@ -525,7 +529,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
 
     def _test(self, samples: Samples, layout: Layout, splits: Splits) -> None:
         kind, rng = "linear" if self.group_map == "auto" else self.group_map, np.random.default_rng(self._seed)
-        maps = GroupMap.of(kind, samples.X, layout, self._seed)
+        maps = GroupMap.of(kind, samples, layout, self._seed)
         mapped = replace(samples, X=maps(samples.X))
         found = p_values(mapped, maps.layout(layout), self.alpha, rng)
         tests = self.tests_ = GroupTests(layout.names, found, adjust(found, self.control), self.alpha, self.control)
@@ -536,7 +540,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     def _keep(self, samples: Samples, layout: Layout, splits: Splits, names: list[Any]) -> None:
         """The readout alone: a layout in which the kept groups are one, so that only map and ridge are left to choose."""
         kept = [layout.names.index(name) for name in names]
-        part, ridges = layout.part(kept), self._ridges(len(samples.X))
+        part, ridges = layout.part(kept), self._ridges(samples.count)
         maps = self._maps(layout) if kept else ("linear",)
         among = Candidates(part, self.attention, maps, (len(kept),), ridges, self._seed)
         choice, self.path_ = choose_groups(samples, among, splits, self.n_jobs, bool(self.verbose))
@@ -548,11 +552,11 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         part = layout.part([layout.names.index(name) for name in self.selected_groups_])
         self.column_means_ = np.average(samples.X, axis=0, weights=samples.weights)
         self.column_ranges_ = np.quantile(samples.X, (0.05, 0.95), axis=0)
-        self.map_ = GroupMap.of(self.choice_.group_map, samples.X, part, self._seed)
+        self.map_ = GroupMap.of(self.choice_.group_map, samples, part, self._seed)
         self._use(part)
         features = self.map_(samples.X)[:, self._features]
         standardize, boosts = Standardization.of(features, samples.weights), self.map_.boosts[self._features]
-        Z, ridge = standardize(features) * boosts, 1 / (self.choice_.C * len(features))
+        Z, ridge = standardize(features) * boosts, 1 / (self.choice_.C * samples.count)
         heads = [logistic_heads(Z, signs, (ridge,), samples.weights)[0] for signs in samples.targets]
         readouts = np.stack([head.readout for head in heads]) * boosts / standardize.scale
         self.coef_ = np.zeros((len(heads), len(self.map_.boosts)))
@@ -575,9 +579,9 @@ def _take_selection(
     if model.group_names_ != layout.names:
         raise UsageError("'group_names' are not those of 'groups'")
     places = [layout.names.index(name) for name in selected]
-    bends = tensors["offsets"].shape if "offsets" in tensors else ()
+    bends = tensors["shifts"].shape if "shifts" in tensors else ()
     if len(bends) != 1:
-        raise UsageError("array 'offsets' is not a list of numbers")
+        raise UsageError("array 'shifts' is not there, or not a list of numbers")
     shapes = {
         "coef": (scores, model.n_features_in_ + bends[0]),
         "intercept": (scores,),
@@ -586,7 +590,7 @@ def _take_selection(
         "column_ranges": (2, model.n_features_in_),
         "fills": (model.n_features_in_,),
         "directions": (model.n_features_in_, *bends),
-        "offsets": bends,
+        "shifts": bends,
     }
     *fitted, directions, offsets = stored.arrays(tensors, shapes)
     for name, array in zip(STORED, fitted, strict=True):

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, hstack
-from scipy.special import softmax
+from scipy.special import entr, softmax
+from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.display.shown import Shown
@@ -166,8 +167,10 @@ Attention = Callable[[list[Array], Array, Array, Array, float], Array]
 ATTENTIONS: dict[str, Attention] = {"separate": separate_attention, "full": full_attention}
 RIDGES = tuple(np.logspace(-4, 0, 9).tolist())  # a coarser grid would handicap many groups, which need it, beside few
 RANKING_RIDGE = 1e-2
+SLACK = 0.01  # share of the explained loss that may be given up for fewer groups
 # features of a column in splines, of a group in waves
 BENDS = {"splines": 8, "fourier": 32}
+STRAIGHT = 0.5  # weight of a column beside its splines
 MAPS = ("linear", *BENDS)
 
 
@@ -185,7 +188,8 @@ class GroupChoice(Shown):
 class GroupPath(Shown):
     """Held-out log losses for numbers of groups, of the same rows, and how many groups are kept.
 
-    Kept are the fewest whose loss is above the least by at most one standard error of the difference, paired over rows.
+    Kept are the fewest whose loss is close to the least: above it by at most one standard error of the difference, paired
+    over rows, and by at most a hundredth of what the best number explains.
     """
 
     counts: tuple[int, ...]
@@ -203,7 +207,7 @@ class GroupPath(Shown):
 
 @dataclass(frozen=True, eq=False)
 class Standardization:
-    """Mean and standard deviation of the columns; constant columns have scale 1."""
+    """Mean and standard deviation of the columns, half the distance where there are two values, and 1 where there is one."""
 
     mean: Array
     scale: Array
@@ -212,6 +216,9 @@ class Standardization:
     def of(cls, X: Array, weights: Array | None = None) -> Standardization:
         mean = np.average(X, axis=0, weights=weights)
         scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
+        low, high = X.min(axis=0), X.max(axis=0)
+        # divided by its deviation, a rare category would be large, and a ridge would hardly hold its coefficient back
+        scale = np.where(((low == X) | (high == X)).all(axis=0), (high - low) / 2, scale)
         return cls(mean, np.where(scale <= 1e-12 * np.maximum(np.abs(mean), 1e-300), 1.0, scale))
 
     def __call__(self, X: Array) -> Array:
@@ -222,8 +229,9 @@ class Standardization:
 class GroupMap(Shown):
     """Features in which the readout is linear: the columns themselves, then bends of them, each of one group's columns.
 
-    "splines": the parts of a column above some of its quantiles, so that its effect is a line with bends. "fourier": cosines
-    of random sums of a group's columns, so that these act together in any smooth way. Scores stay sums over groups.
+    "splines": how far a column has come from each of its quantiles to the next, so that its effect is a line with bends.
+    "fourier": cosines of random sums of a group's columns, so that these act together in any smooth way. Scores stay sums over
+    groups.
     """
 
     kind: str
@@ -231,18 +239,19 @@ class GroupMap(Shown):
     offsets: Array  # (bends,)
 
     @classmethod
-    def of(cls, kind: str, X: Array, layout: Layout, seed: int) -> GroupMap:
-        """Learned from the training rows X (n, columns), for the groups of the layout."""
+    def of(cls, kind: str, samples: Samples, layout: Layout, seed: int) -> GroupMap:
+        """Learned from the training rows, for the groups of the layout."""
+        X, weights = samples.X, samples.weights
         if kind == "splines":
-            levels = np.arange(1, BENDS[kind] + 1) / (BENDS[kind] + 1)
-            used = layout.columns(range(len(layout.names)))
-            # the least value makes no bend; a column of two values has none
-            knots = [np.setdiff1d(np.quantile(X[:, c], levels), X[:, c].min()) for c in used]
-            knots = [part if len(np.unique(X[:, c])) > 2 else part[:0] for c, part in zip(used, knots, strict=True)]
-            columns = np.repeat(used, [len(part) for part in knots])
-            entries = (np.ones(len(columns)), (columns, np.arange(len(columns))))
-            return cls(kind, csc_array(entries, shape=(X.shape[1], len(columns))), -np.concatenate([*knots, []]))
-        rng, standardize, blocks = np.random.default_rng(seed), Standardization.of(X), []
+            levels, used = np.linspace(0, 1, BENDS[kind] + 1), layout.columns(range(len(layout.names)))
+            knots = [np.unique(np.quantile(X[:, c], levels, weights=weights, method="inverted_cdf")) for c in used]
+            # a column of two values has nothing to bend
+            knots = [part if len(np.unique(X[:, c])) > 2 else part[:1] for c, part in zip(used, knots, strict=True)]
+            starts, widths = (np.concatenate([*parts, []]) for parts in ([k[:-1] for k in knots], map(np.diff, knots)))
+            columns = np.repeat(used, [len(part) - 1 for part in knots])
+            entries = (1 / widths, (columns, np.arange(len(columns))))
+            return cls(kind, csc_array(entries, shape=(X.shape[1], len(columns))), -starts / widths)
+        rng, standardize, blocks = np.random.default_rng(seed), Standardization.of(X, weights), []
         for part in layout.members if kind == "fourier" else ():
             # three scales, as groups may act slowly or quickly
             waves = rng.standard_normal((len(part), BENDS[kind])) * np.resize([0.5, 1.0, 2.0], BENDS[kind])
@@ -255,7 +264,7 @@ class GroupMap(Shown):
 
     def bent(self, sums: Array) -> Array:
         """Bends of sums of columns, (n, bends)."""
-        return np.maximum(sums, 0) if self.kind == "splines" else np.cos(sums)
+        return np.clip(sums, 0, 1) if self.kind == "splines" else np.cos(sums)
 
     def __call__(self, X: Array) -> Array:
         """Features (n, columns + bends)."""
@@ -263,9 +272,11 @@ class GroupMap(Shown):
 
     @property
     def boosts(self) -> Array:
-        """By how much standardized features are multiplied, so that bends have as much variance as their columns."""
-        sizes = np.diff(self.directions.indptr)
-        return np.concatenate([np.ones(self.directions.shape[0]), np.sqrt(sizes / BENDS.get(self.kind, 1))])
+        """By how much standardized features are multiplied, so that bends have as much variance as their columns, or more."""
+        pattern = (self.directions != 0).astype(float)  # (columns, bends)
+        bends = np.asarray(pattern.sum(axis=1)).ravel()  # of each column
+        columns = np.where(bends > 0, STRAIGHT, 1.0) if self.kind == "splines" else np.ones(len(bends))
+        return np.concatenate([columns, np.sqrt((1 / np.maximum(bends, 1)) @ pattern)])
 
     def layout(self, of: Layout) -> Layout:
         """The same groups of features: a bend belongs where all of its columns do."""
@@ -303,16 +314,21 @@ class Samples:
     X: Array  # (n, features)
     codes: Rows  # number of the class, (n,)
     targets: Sequence[Array]  # -1 and +1 of each score, (n,) each
-    weights: Array  # (n,), of mean one
+    weights: Array  # (n,); a row of weight 2 counts as two
 
     def part(self, rows: Rows) -> Samples:
         """Some of them."""
         return Samples(self.X[rows], self.codes[rows], [signs[rows] for signs in self.targets], self.weights[rows])
 
     @property
+    def count(self) -> float:
+        """Sum of the weights."""
+        return float(self.weights.sum())
+
+    @property
     def shares(self) -> Array:
         """The weights, of sum one."""
-        return np.asarray(self.weights / self.weights.sum())
+        return np.asarray(self.weights / self.count)
 
 
 @dataclass(frozen=True)
@@ -335,14 +351,29 @@ def group_attention(Z: Array, samples: Samples, layout: Layout, kind: str) -> Ar
     return np.asarray(np.mean(found, axis=0))
 
 
-def validation_folds(codes: Rows, folds: int, groups: NDArray[Any] | None, seed: int) -> list[tuple[Rows, Rows]]:
-    """Rows to train on and rows to validate on; fewer folds where a class has fewer members, none where it has one."""
-    most = min(folds, int(np.bincount(codes).min()), len(codes) if groups is None else len(np.unique(groups)))
-    if most < 2:
-        return []
-    parts = stratified_folds(codes, most, groups, seed)
+def validation_folds(
+    codes: Rows, cv: Any, groups: NDArray[Any] | None, seed: int, used: NDArray[np.bool_]
+) -> list[tuple[Rows, Rows]]:
+    """Rows to train on and rows to validate on, counted among those that are used.
+
+    A number of folds is cut at random, and is lower where a class has fewer members; there are none where it has one. Anything
+    else is what scikit-learn accepts as `cv`.
+    """
+    if isinstance(cv, int | np.integer):
+        codes, kept = codes[used], None if groups is None else groups[used]
+        most = min(int(cv), int(np.bincount(codes).min()), len(codes) if kept is None else len(np.unique(kept)))
+        parts = stratified_folds(codes, most, kept, seed) if most > 1 else []
+    else:
+        place = np.cumsum(used) - 1
+        every = check_cv(cv).split(codes, codes, groups)
+        parts = [(place[inside[used[inside]]], place[outside[used[outside]]]) for inside, outside in every]
+        codes = codes[used]
     # whole groups may leave a part without a class
-    return [(inside, outside) for inside, outside in parts if len(np.unique(codes[inside])) == codes.max() + 1]
+    return [
+        (inside, outside)
+        for inside, outside in parts
+        if len(outside) and len(np.unique(codes[inside])) == codes.max() + 1
+    ]
 
 
 def choose_groups(
@@ -356,39 +387,43 @@ def choose_groups(
     """
     counts, ridges, n = among.counts, among.ridges, len(samples.X)
     if not splits or len(among.maps) == len(counts) == len(ridges) == 1:
-        return GroupChoice(among.attention, among.maps[0], counts[-1], 1 / (ridges[len(ridges) // 2] * n)), None
+        return GroupChoice(
+            among.attention, among.maps[0], counts[-1], 1 / (ridges[len(ridges) // 2] * samples.count)
+        ), None
     run = Parallel(n_jobs=jobs, prefer="threads")
+    validated = np.unique(np.concatenate([outside for _, outside in splits]))
+    compare = _Comparison.of(samples.part(validated))
     paths: dict[str, dict[GroupChoice, Array]] = {}
     for kind in among.maps:
         parts = run(delayed(_Fold)(samples, among, kind, *rows) for rows in splits)
-        validated = np.sort(np.concatenate([part.outside for part in parts]))
 
-        def tried(count: int, kind: str = kind, parts: list[_Fold] = parts, validated: Rows = validated) -> Tried:
+        def tried(count: int, kind: str = kind, parts: list[_Fold] = parts) -> Tried:
             """The ridge of least loss, and the losses of the held-out samples."""
             ridges = parts[0].ridges
             losses = np.full((len(ridges), n), np.nan)
             for part, found in zip(parts, run(delayed(part.losses)(count) for part in parts), strict=True):
                 losses[:, part.outside] = found
             losses = losses[:, validated]
-            least = int(losses.mean(axis=1).argmin())
+            means = [compare.mean(row) for row in losses]
+            least = int(np.argmin(means))
             if say:
-                mean = losses[least].mean()
+                mean = means[least]
                 print(f"{kind}, {counted(count, 'group')}: held-out log loss {mean:.4f}", file=sys.stderr)
-            return GroupChoice(among.attention, kind, count, 1 / (ridges[least] * n)), losses[least]
+            return GroupChoice(among.attention, kind, count, 1 / (ridges[least] * samples.count)), losses[least]
 
-        rival = _shortest(paths["linear"]) if "linear" in paths else None
-        paths[kind] = _path(counts, tried, rival)
-    best = {kind: min(path.values(), key=np.mean) for kind, path in paths.items()}
-    first, *others = sorted(best, key=lambda kind: best[kind].mean())
-    if "linear" in others and _excess(best["linear"], best[first]) <= 1:
+        rival = compare.shortest(paths["linear"]) if "linear" in paths else None
+        paths[kind] = _path(counts, tried, rival, compare)
+    best = {kind: min(path.values(), key=compare.mean) for kind, path in paths.items()}
+    first, *others = sorted(best, key=lambda kind: compare.mean(best[kind]))
+    if "linear" in others and compare.excess(best["linear"], best[first]) <= 1:
         first = "linear"
-    path, (taken, _) = paths[first], _shortest(paths[first])
+    path, (taken, _) = paths[first], compare.shortest(paths[first])
     found = GroupPath(
         tuple(choice.count for choice in path),
-        tuple(float(losses.mean()) for losses in path.values()),
-        tuple(_error(losses, best[first]) for losses in path.values()),
+        tuple(compare.mean(losses) for losses in path.values()),
+        tuple(compare.error(losses, best[first]) for losses in path.values()),
         taken.count,
-        {kind: float(losses.mean()) for kind, losses in best.items()},
+        {kind: compare.mean(losses) for kind, losses in best.items()},
     )
     return taken, found
 
@@ -396,7 +431,47 @@ def choose_groups(
 Tried = tuple[GroupChoice, Array]
 
 
-def _path(counts: Sequence[int], tried: Callable[[int], Tried], rival: Tried | None) -> dict[GroupChoice, Array]:
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """Compares log losses (n,) of the same held-out rows."""
+
+    weights: Array  # (n,)
+    constant: float  # loss of the same answer for every row
+
+    @classmethod
+    def of(cls, held: Samples) -> Self:
+        chances = [held.shares @ (signs > 0) for signs in held.targets]
+        return cls(held.weights, sum(float(entr([chance, 1 - chance]).sum()) for chance in chances))
+
+    def mean(self, losses: Array) -> float:
+        return float(self.weights @ losses / self.weights.sum())
+
+    def error(self, losses: Array, reference: Array) -> float:
+        """Standard error of the difference of the means."""
+        difference = losses - reference
+        spread = self.mean((difference - self.mean(difference)) ** 2)
+        return float(np.sqrt(spread / self.weights.sum()))
+
+    def excess(self, losses: Array, reference: Array) -> float:
+        """How much higher losses are than others, in standard errors of the difference."""
+        error = self.error(losses, reference)
+        return self.mean(losses - reference) / error if error else 0.0
+
+    def shortest(self, path: dict[GroupChoice, Array]) -> Tried:
+        """The fewest groups that are close to the least loss, and the losses that are least."""
+        best = min(path.values(), key=self.mean)
+        most = SLACK * max(0.0, self.constant - self.mean(best))
+
+        def close(count: int, losses: Array) -> bool:
+            # none at all only has to be within a standard error: where nothing matters, nothing can be given up
+            return self.excess(losses, best) <= 1 and (count == 0 or self.mean(losses - best) <= most)
+
+        return next(choice for choice, losses in path.items() if close(choice.count, losses)), best
+
+
+def _path(
+    counts: Sequence[int], tried: Callable[[int], Tried], rival: Tried | None, compare: _Comparison
+) -> dict[GroupChoice, Array]:
     """Losses of ascending counts and of all groups, not followed further once two are worse than the best by two errors.
 
     With the choice of a rival and its least losses, followed only if these are beaten by more than an error.
@@ -405,23 +480,17 @@ def _path(counts: Sequence[int], tried: Callable[[int], Tried], rival: Tried | N
     if rival is not None:
         first = min(max(rival[0].count, 1), counts[-1])
         found |= dict([tried(first)]) if first < counts[-1] else {}
-        if all(_excess(rival[1], losses) <= 1 for losses in found.values()):
+        if all(compare.excess(rival[1], losses) <= 1 for losses in found.values()):
             counts = ()
     behind = 0
     for count in counts[:-1]:
         choice, losses = tried(count)
         found[choice] = losses
-        least, best = min(found.items(), key=lambda pair: pair[1].mean())
-        behind = behind + 1 if least.count < count and _excess(losses, best) > 2 else 0
+        least, best = min(found.items(), key=lambda pair: compare.mean(pair[1]))
+        behind = behind + 1 if least.count < count and compare.excess(losses, best) > 2 else 0
         if behind == 2:
             break
     return dict(sorted(found.items(), key=lambda pair: pair[0].count))
-
-
-def _shortest(path: dict[GroupChoice, Array]) -> Tried:
-    """The fewest groups within a standard error of the least loss, and the losses that are least."""
-    best = min(path.values(), key=np.mean)
-    return next(choice for choice, losses in path.items() if _excess(losses, best) <= 1), best
 
 
 class _Fold:
@@ -429,7 +498,7 @@ class _Fold:
 
     def __init__(self, samples: Samples, among: Candidates, kind: str, inside: Rows, outside: Rows) -> None:
         training, held = samples.part(inside), samples.part(outside)
-        maps = GroupMap.of(kind, training.X, among.layout, among.seed)
+        maps = GroupMap.of(kind, training, among.layout, among.seed)
         features, boosts, self.layout = maps(training.X), maps.boosts, maps.layout(among.layout)
         standardize = Standardization.of(features, training.weights)
         # bends cost more, and need less precision
@@ -444,22 +513,11 @@ class _Fold:
         return np.argsort(-group_attention(self.train, self.training, self.layout, self.attention), kind="stable")
 
     def losses(self, count: int) -> Array:
-        """Weighted log losses of the held-out samples for each ridge, (ridges, held-out), summed over the scores."""
+        """Log losses of the held-out samples for each ridge, (ridges, held-out), summed over the scores."""
         columns = self.layout.columns(self.order[:count] if 0 < count < len(self.layout.names) else range(count))
         total = np.zeros((len(self.ridges), len(self.test)))
         for signs, held in zip(self.training.targets, self.held.targets, strict=True):
             heads = logistic_heads(self.train[:, columns], signs, self.ridges, self.training.shares, COARSE)
             scores = np.stack([self.test[:, columns] @ head.readout + head.bias for head in heads])
             total += np.logaddexp(0, -held * scores)
-        return total * self.held.weights
-
-
-def _error(losses: Array, reference: Array) -> float:
-    """Standard error of the difference of losses of the same samples."""
-    return float((losses - reference).std() / np.sqrt(len(losses)))
-
-
-def _excess(losses: Array, reference: Array) -> float:
-    """How much higher losses are than others of the same samples, in standard errors of the difference."""
-    error = _error(losses, reference)
-    return float((losses - reference).mean() / error) if error else 0.0
+        return total
