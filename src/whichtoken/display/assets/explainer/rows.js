@@ -8,7 +8,7 @@ export function readRowModel(packed) {
   const byColumn = Array.from(means, () => []);
   for (let bend = 0; bend < offsets.length; bend++)
     for (let k = bends.starts[bend]; k < bends.starts[bend + 1]; k++) byColumn[bends.columns[k]].push([bend, weights[k]]);
-  const bent = bends.kind === "splines" ? (sum) => Math.max(sum, 0) : Math.cos;
+  const bent = bends.kind === "splines" ? (sum) => Math.min(Math.max(sum, 0), 1) : Math.cos;
   return { ...packed, means, coef, ranges, offsets, bendCoef, byColumn, bent, width: means.length, count: offsets.length };
 }
 
