@@ -17,8 +17,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from whichtoken import BagClassifier, GroupClassifier
 
 
-@parametrize_with_checks([BagClassifier(), BagClassifier(instance_map="linear"), GroupClassifier()])
+@parametrize_with_checks([BagClassifier(instance_map="linear"), GroupClassifier()])
 def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([BagClassifier()])
+def test_scikit_learn_contract_of_bags_with_a_chosen_map(estimator, check):
     check(estimator)
 
 
