@@ -53,7 +53,6 @@ ALLOWED_SOFTMAX = {
     "inspection/reading.py": "a transformer's own attention, read again from its queries and keys, on its own device",
     "theory/group_sparse/symmetric.py": "dense attention between groups",
     "theory/group_sparse/transformer.py": "dense attention between groups",
-    "theory/mirror_descent/key_query_attention.py": "a dense torch module, relative to the winner, in the suite",
     "theory/sparse_tokens/alignment.py": "weights of a quadrature",
     "theory/sparse_tokens/feature_law.py": "moments of the weights under a law; no sequence is attended to",
     "theory/sparse_tokens/pilot.py": "posterior weights of candidates",

@@ -17,7 +17,6 @@ from whichtoken.estimators.bags.training import Pooling, Score, loss_and_gradien
 from whichtoken.estimators.text.explanation import _attention
 from whichtoken.flows.attention_kernels import weight_gradient
 from whichtoken.flows.cls import token_pull
-from whichtoken.theory.mirror_descent.key_query_attention import KeyQueryAttention
 from whichtoken.theory.sparse_tokens.two_step import attention_features
 from whichtoken.theory.trained_embeddings import attend
 from whichtoken.theory.trained_embeddings.cls_model import ClsAttention
@@ -182,28 +181,6 @@ def two_step_query(case):
     return Found(features @ readout)
 
 
-def _key_query(case, loss):
-    module = KeyQueryAttention(2 + len(case.scores), dtype=torch.float64, loss=loss)
-    with torch.no_grad():
-        module.weight[0, 0] = module.decoder[1] = 1.0
-    queries = torch.zeros(len(case.labels), 2 + len(case.scores), dtype=torch.float64)
-    queries[:, 0] = 1.0
-    return module, torch.tensor(case.padded), queries
-
-
-def key_query(case):
-    module, tokens, queries = _key_query(case, "logistic")
-    module.loss(tokens, queries, torch.tensor(case.labels)).backward()
-    outputs = module(tokens, queries).detach().numpy()
-    return Found(outputs, module.weight.grad[2:, 0].numpy(), module.decoder.grad[2:].numpy())
-
-
-def key_query_logs(case):
-    module, tokens, queries = _key_query(case, "linear")
-    found = module.log_gradient(tokens, queries, torch.tensor(case.labels))
-    return Found(None, (found.log_scale.exp() * found.direction[2:, 0]).numpy())
-
-
 def attention_kernels(case):
     tokens, n, dim = case.padded, len(case.labels), 2 + len(case.scores)
     queries, labels = np.tile(np.eye(1, dim), (n, 1)), case.labels.astype(float)
@@ -232,7 +209,5 @@ HEADS = (
     Head("bags", bag_gradient, loss="logistic", amounts=False, empty=False, single=True),
     Head("bags: weights", bag_weights, amounts=False, empty=False),
     Head("two-step query", two_step_query, amounts=False, ragged=False, empty=False),
-    Head("KeyQueryAttention", key_query, loss="logistic", amounts=False, ragged=False, empty=False),
-    Head("KeyQueryAttention: log-gradient", key_query_logs, loss="linear", amounts=False, ragged=False, empty=False),
     Head("attention descent", attention_kernels, loss="linear", amounts=False, ragged=False, empty=False),
 )

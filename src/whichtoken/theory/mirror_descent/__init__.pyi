@@ -1,6 +1,5 @@
 from .joint_conditions import JointConditions as JointConditions
 from .joint_conditions import joint_conditions as joint_conditions
-from .key_query_attention import KeyQueryAttention as KeyQueryAttention
 from .predictions import alternating_growth as alternating_growth
 from .predictions import directional_divergence as directional_divergence
 from .predictions import divergence_rate as divergence_rate
