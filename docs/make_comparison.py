@@ -215,6 +215,9 @@ def _section(table: Table) -> str:
         sentences = " ".join(reasons[result] for result in ("win", "even", "loss") if result in results)
         if sentences:
             lines.append(f"Beside {peer}: {sentences}\n")
+    picture = PAGE.parent / "images" / f"{table.name}.svg"
+    if picture.exists():
+        lines.append(f"![{table.question}](images/{picture.name})\n")
     lines += [*_others(table), f"`whichtoken bench {table.name}`, {table.record['date']}, {minutes}.\n"]
     return "\n".join(lines)
 

@@ -21,7 +21,7 @@ from whichtoken.norms import Vector
 
 OUTER, INNER = 60, 30
 # A smaller eps converges faster outside and is harder inside; the last three decades are for ill-conditioned rows.
-LARGEST_EPSILON, SMALL_EPSILON, SMALLEST_EPSILON = 1e-2, 1e-7, 1e-10
+LARGEST_EPSILON, WARM_EPSILON, SMALL_EPSILON, SMALLEST_EPSILON = 1e-2, 1e-5, 1e-7, 1e-10
 CONVERGED, ROUNDING = 1e-13, 1e-10  # below the second, a change that shrinks no more is rounding
 TIE = 1e-14  # relative to |w|: a row whose violation is zero but for rounding, so on either side
 FARKAS = 1e-12  # |A^T v| / sum v for unit rows: what rounding leaves of an exact zero
@@ -37,6 +37,8 @@ def minimal_norm(rows: Constraints, start: Solution, stop_at_farkas: bool = True
     weights, multipliers = start.weights, start.multipliers
     violated = np.ones(len(rows), dtype=bool)
     epsilon, last = LARGEST_EPSILON, np.inf
+    if multipliers.any():  # a solution for fewer rows: most of what is tight is known
+        violated, epsilon = rows.free | (multipliers > 0), WARM_EPSILON
     for _ in range(OUTER):
         target = rows.rhs + epsilon * multipliers
         weights, residual, violated, solved = _inner(rows, target, epsilon, weights, violated)

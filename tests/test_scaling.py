@@ -1,0 +1,49 @@
+"""Work that grows faster than it did is found by counting, not by a clock."""
+
+import math
+from collections import Counter
+
+import pytest
+from benchmarks.scaling import CASES, calls, peak_bytes, solve_margin
+
+from whichtoken.margin import euclidean, extreme, interior
+
+QUICK = ("attention_descent", "key_query_svm", "TextClassifier.explain")
+
+
+def growth(count, work):
+    """Exponent between n and 4 n."""
+    return math.log(count(work(4)) / count(work(1)), 4)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case.name.startswith(QUICK) else pytest.mark.slow, id=case.name) for case in CASES],
+)
+def test_calls_and_memory_grow_no_faster_than_the_data(case):
+    work = {factor: case.prepare(factor * case.smallest) for factor in (1, 4)}
+    for each in work.values():
+        each()  # what is compiled or imported once is not counted
+    assert growth(calls, work.get) <= 1.1
+    assert growth(peak_bytes, work.get) <= case.memory
+
+
+@pytest.mark.parametrize(
+    ("p", "norm", "most"), [(2.0, "entrywise", 2.65), (1.5, "entrywise", 2.55), (1.0, "schatten", 2.7)]
+)
+def test_factorizations_of_a_margin_grow_with_the_rows_that_matter(p, norm, most, monkeypatch):
+    """Cubes of the sizes of Cholesky factors from 10 to 160 sequences: n^3 if every row came in every time."""
+    operations = Counter()
+    for module in (euclidean, interior, extreme):
+
+        def counted(matrix, ridge, original=module.cholesky):
+            operations["all"] += len(matrix) ** 3
+            return original(matrix, ridge)
+
+        monkeypatch.setattr(module, "cholesky", counted)
+    found = []
+    for sequences in (10, 160):
+        operations.clear()
+        solve_margin(sequences, p, norm)()
+        found.append(operations["all"])
+    assert math.log(found[1] / found[0], 16) <= most, found
