@@ -1,13 +1,15 @@
 """Work that grows faster than it did is found by counting, not by a clock."""
 
 import math
+import runpy
 from collections import Counter
 
 import pytest
-from benchmarks.scaling import CASES, calls, peak_bytes, solve_margin
 
+from whichtoken.lab.benchmark import benchmark_files
 from whichtoken.margin import euclidean, extreme, interior
 
+scaling = runpy.run_path(str(benchmark_files()["scaling"]))
 QUICK = ("attention_descent", "key_query_svm", "TextClassifier.explain")
 
 
@@ -18,14 +20,17 @@ def growth(count, work):
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=() if case.name.startswith(QUICK) else pytest.mark.slow, id=case.name) for case in CASES],
+    [
+        pytest.param(case, marks=() if case.name.startswith(QUICK) else pytest.mark.slow, id=case.name)
+        for case in scaling["CASES"]
+    ],
 )
 def test_calls_and_memory_grow_no_faster_than_the_data(case):
     work = {factor: case.prepare(factor * case.smallest) for factor in (1, 4)}
     for each in work.values():
         each()  # what is compiled or imported once is not counted
-    assert growth(calls, work.get) <= 1.1
-    assert growth(peak_bytes, work.get) <= case.memory
+    assert growth(scaling["calls"], work.get) <= 1.1
+    assert growth(scaling["peak_bytes"], work.get) <= case.memory
 
 
 @pytest.mark.parametrize(
@@ -44,6 +49,6 @@ def test_factorizations_of_a_margin_grow_with_the_rows_that_matter(p, norm, most
     found = []
     for sequences in (10, 160):
         operations.clear()
-        solve_margin(sequences, p, norm)()
+        scaling["solve_margin"](sequences, p, norm)()
         found.append(operations["all"])
     assert math.log(found[1] / found[0], 16) <= most, found
