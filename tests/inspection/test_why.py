@@ -6,7 +6,18 @@ import pytest
 import torch
 
 from whichtoken.errors import UsageError
-from whichtoken.inspection import Adapter, AttentionProbe, Heads, Why, sites
+from whichtoken.inspection import (
+    Adapter,
+    AttentionProbe,
+    Heads,
+    Why,
+    direct_contributions,
+    faithfulness,
+    pick_effects,
+    pick_survival,
+    sites,
+    token_shares,
+)  # fmt: skip
 from whichtoken.inspection.why import RecomputedPass, Stream
 
 pytestmark = pytest.mark.transformers
@@ -209,6 +220,38 @@ def test_what_has_no_reason_is_one_sentence():
         probe.why(0, 0, 3, text=4)
     with pytest.raises(UsageError, match="torch's attention does not"):
         RecomputedPass(families.TorchEncoder(), TEXT)
+
+
+def test_a_second_pass_that_is_another_one_is_refused():
+    """Dropout, or weights that changed after the probe read them: the parts would be those of another pick."""
+    model = families.FAMILIES["bert"]().train()
+    probe = probed(model)
+    with pytest.raises(UsageError, match=r"something else when the text is run again .* call model.eval\(\)"):
+        [probe.why(2, head, 6) for head in range(4)]
+    model.eval()
+    probe = probed(model)
+    with torch.no_grad():
+        model.encoder.layer[0].output.dense.weight *= 3
+    with pytest.raises(UsageError, match="its weights have changed"):
+        [probe.why(2, head, 6) for head in range(4)]
+
+
+@pytest.mark.parametrize("run", [
+    lambda model: token_shares(model, TEXT), lambda model: pick_effects(model, TEXT, 0),
+    lambda model: direct_contributions(model, TEXT), lambda model: faithfulness(model, ["a"], [[1]], None),
+    lambda model: pick_survival(model, ["a"], None),
+])  # fmt: skip
+def test_dropout_is_refused_by_whatever_runs_a_model_twice(run):
+    with pytest.raises(UsageError, match="BertModel is in training mode with dropout on"):
+        run(families.FAMILIES["bert"]().train())
+
+
+def test_padding_that_is_not_a_number_does_not_hide_the_form_of_a_norm():
+    """BLOOM's padding on the left sees nothing, and its layers make NaN of it."""
+    options = {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 60}
+    probe = probed(families._hugging_face("BloomForCausalLM", "Bloom", **options)("eager"), families.batch(left=True))
+    why = probe.why(1, 0, 11, text=1)
+    assert sum(why.parts.values()) == pytest.approx(why.gap, abs=1e-6)
 
 
 def test_a_writer_that_was_not_found_is_refused():

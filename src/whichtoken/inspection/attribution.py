@@ -31,6 +31,7 @@ from whichtoken.inspection.effects import decision, repeat_text
 from whichtoken.inspection.sites import (
     Site,
     anatomy,
+    check_evaluation,
     find_norms,
     find_sites,
     freeze_norms,
@@ -78,6 +79,7 @@ def token_shares(
     >>> token_shares(load_transformer("my-model"), inputs).shape
     (5,)
     """
+    check_evaluation(model)
     if model not in _linear:
         with sdpa_kernel(SDPBackend.MATH):  # the others have no second derivative
             _check_linear(model, inputs)
@@ -332,6 +334,7 @@ def faithfulness(
     >>> faithfulness(model, ["a good film", "the bad plot"], token_shares, tokenizer).deletion.shape
     (2, 2)
     """
+    check_evaluation(model)
     named = dict(attributions) if isinstance(attributions, Mapping) else {"attribution": attributions}
     encoded, _ = encode(tokenizer, texts, longest_text(model, tokenizer))
     for name, method in named.items():

@@ -26,7 +26,7 @@ from whichtoken.errors import UsageError
 from whichtoken.inspection.picks import Picks, excluding
 from whichtoken.inspection.probe import AttentionProbe
 from whichtoken.inspection.reading import Reading
-from whichtoken.inspection.sites import Anatomy, anatomy, hook
+from whichtoken.inspection.sites import Anatomy, anatomy, check_evaluation, hook
 from whichtoken.inspection.why import Call, RecomputedPass
 
 Score = Callable[..., Tensor]  # output of the model, and the mask of its tokens -> (batch,)
@@ -187,6 +187,7 @@ def pick_effects(
     >>> effects.removed.shape, effects.deleted.shape
     ((4,), (4,))
     """
+    check_evaluation(model)
     with AttentionProbe(model, layers=[layer], queries=queries, special_tokens=special_tokens) as probe:
         output = model(**inputs)
     decided = decision(output, reference=reference)
@@ -310,6 +311,7 @@ def direct_contributions(
     >>> direct_contributions(load_transformer("my-model"), inputs).heads.shape
     (2, 4)
     """
+    check_evaluation(model)
     with AttentionProbe(model) as probe, torch.no_grad():
         output = model(**inputs)
     decided = decision(output, reference=reference)

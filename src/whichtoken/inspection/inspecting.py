@@ -294,9 +294,10 @@ class Inspection(Shown):
         names = ", ".join(f"{name} ({100 * part:.0f} %)" for name, part in report.top_picks[:5])
         lines = [
             f"{self.model}: {len(self.reports)} heads over {self.texts} texts; picks: {counts}; {confident}",
-            f"layer {layer}, head {head} picks {names}; "
-            f"a typical pick survives {100 * report.survival:.0f} % of one-word changes",
+            f"layer {layer}, head {head} picks {names or 'nothing: the texts have no words but special tokens'}",
         ]
+        if np.isfinite(report.survival):
+            lines[-1] += f"; a typical pick survives {100 * report.survival:.0f} % of one-word changes"
         if (why := self.why(layer, head)) is not None:
             lines.append(f"text 1: {why.sentence}")
         if self.truncated:

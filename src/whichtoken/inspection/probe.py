@@ -27,6 +27,7 @@ Queries = str | Sequence[int]
 # how far the recomputed output of a layer may be from the model's own, relative to its largest value; some models round the
 # softmax to single precision also in double
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+AGAIN = 1e-2  # relative: how far the gap of a second pass may be from that of the first
 CHECKED = 16  # queries of each text that are compared after the first pass
 
 
@@ -234,7 +235,7 @@ class AttentionProbe:
         hide = is_special is not None and not (special or (special is None and is_special.all()))
         place = reading.heads.tolist().index(head)
         one = reading.of_texts(slice(text, text + 1)).of_heads(torch.tensor([place]))
-        scores = one.at(asked[None, :1]).logits()[0, 0, 0]
+        scores = one.at(asked[None, :1]).logits(capped=False)[0, 0, 0]
         scores = scores.masked_fill(is_special[text], -torch.inf) if is_special is not None and hide else scores
         picked = int(scores.max(0).indices)
         rest = scores.index_fill(0, torch.tensor([picked], device=scores.device), -torch.inf)
@@ -250,7 +251,13 @@ class AttentionProbe:
             names, _ = whole_words(self._special, self.tokens[text].tolist())
             words = names[picked], names[runner_up]
         held = RecomputedPass(self.model, inputs, number, self._stream)
-        return held.why(number, head, query, picked, runner_up, words, one if one.whole else None)
+        why = held.why(number, head, query, picked, runner_up, words, one if one.whole else None)
+        if abs(why.gap - (gap := float(scores[picked] - scores[runner_up]))) > AGAIN * max(1.0, abs(gap)):
+            raise UsageError(
+                f"the model computes something else when the text is run again (gap {why.gap:.2f}, before {gap:.2f}):"
+                " its dropout is on, or its weights have changed; call model.eval() and run the text again"
+            )
+        return why
 
     @cached_property
     def _stream(self) -> Stream:

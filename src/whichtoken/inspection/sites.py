@@ -151,6 +151,12 @@ def is_activation(module: nn.Module) -> bool:
     return bare and any(known in name for known in ACTIVATIONS)
 
 
+def check_evaluation(model: nn.Module) -> None:
+    """Refuse a model whose dropout would make every run another one."""
+    if any(part.training and getattr(part, "p", 0) for part in model.modules() if "Dropout" in type(part).__name__):
+        raise UsageError(f"{type(model).__name__} is in training mode with dropout on; call model.eval() first")
+
+
 def hook(stack: ExitStack, module: nn.Module, function: Callable[..., Any]) -> None:
     """Call `function` after each forward pass of a module until the stack is closed."""
     stack.callback(module.register_forward_hook(function).remove)
@@ -199,8 +205,9 @@ def _norm_form(module: Any, x: Tensor, output: Tensor) -> tuple[bool, int]:
     for centered, shift in sorted(product((True, False), (0, 1)), key=lambda form: form != likely):
         middle = wide - wide.mean(-1, keepdim=True) if centered else wide
         linear = (middle * _scale(module, x, centered)).to(x.dtype) * (module.weight + shift)
-        rest = output - (linear if bias is None else linear + bias)
-        if rest.abs().max() <= max(1e-5, 4 * torch.finfo(output.dtype).eps) * output.abs().max():
+        # padding may be NaN
+        rest = (output - (linear if bias is None else linear + bias)).nan_to_num(0.0)
+        if rest.abs().max() <= max(1e-5, 4 * torch.finfo(output.dtype).eps) * output.nan_to_num(0.0).abs().max():
             return centered, shift
     raise UsageError(
         f"{name} is not a layer norm or RMS norm of a known form; shares and reasons have to hold its scale"
@@ -222,7 +229,10 @@ class _HeldNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         centered, shift = _forms[ctx.module]
-        flow = gradients[0] * (ctx.module.weight.detach() + shift) * _scale(ctx.module, ctx.saved_tensors[0], centered)
+        scale = _scale(ctx.module, ctx.saved_tensors[0], centered).nan_to_num(
+            0.0
+        )  # padding may be NaN; nothing flows there
+        flow = gradients[0] * (ctx.module.weight.detach() + shift) * scale
         flow = flow - flow.mean(-1, keepdim=True) if centered else flow
         bias = gradients[0].flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
         return None, flow.to(gradients[0].dtype), bias, None

@@ -14,6 +14,7 @@ from torch import nn
 from whichtoken.display.shown import Shown
 from whichtoken.inspection.confidence import PickConfidence
 from whichtoken.inspection.corpus import BATCH, CorpusPicks, corpus_picks, picks_of_tokens
+from whichtoken.inspection.sites import check_evaluation
 
 CHANGES = 128  # changed texts that a calibration reads
 MOST_TOKENS, FEWEST = 16_000, 16  # tokens of all of them, and how few long texts are changed at least
@@ -178,6 +179,7 @@ def pick_survival(
     >>> len(pick_survival(load_transformer("my-model"), texts, load_tokenizer("my-model")).gap) > 20
     True
     """
+    check_evaluation(model)
     picks = corpus_picks(model, tokenizer, texts, queries=queries, special=False, batch=batch)
     return survival_of(model, tokenizer, picks, queries=queries, changes=changes, batch=batch, seed=seed)
 

@@ -330,7 +330,9 @@ class RecomputedPass:
             module, kind = self.stream.writers[call[0]]
             bias: Any = getattr(module, "bias", None)
             constant = 0.0 if bias is None else float((gradient * bias.detach()).sum())
-            detail[self._name(call, kind)] += float((gradient * self.written[call].detach()).sum()) - constant
+            detail[self._name(call, kind)] += (
+                float((gradient * self.written[call].detach()).nan_to_num(0.0).sum()) - constant
+            )
             detail["bias"] += constant
         for parameter, gradient in zip(self.stream.biases, gradients[len(ends) :], strict=True):
             detail["bias"] += 0.0 if gradient is None else float((gradient * parameter.detach()).sum())
@@ -339,7 +341,7 @@ class RecomputedPass:
         parts = {kind: sum(value for name, value in detail.items() if name.split()[0] == kind) for kind in KINDS}
         whole = float(gap.detach()) + added
         error = abs(sum(parts.values()) - whole)
-        if error > INEXACT * max(sum(map(abs, parts.values())), abs(whole), 0.1):
+        if not error <= INEXACT * max(sum(map(abs, parts.values())), abs(whole), 0.1):
             cause = "writes to its residual stream by other modules than those that were found"
             if keys.dtype in (torch.float16, torch.bfloat16):
                 cause = f"computes in {str(keys.dtype)[6:]}, which is too coarse for its parts; try model.float()"
