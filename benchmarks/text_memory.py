@@ -43,14 +43,14 @@ def measure(documents: int = DOCUMENTS) -> Iterator[Measure]:
         yield _peak(case, "whichtoken fit text", command, metrics)
 
 
-def generate(documents: int, seed: int) -> Iterator[tuple[str, int]]:
+def generate(documents: int, seed: int, length: int = LENGTH) -> Iterator[tuple[str, int]]:
     """Documents and their labels, 0 or 1."""
     rng = np.random.default_rng(seed)
     names = np.array([_name(rank) for rank in range(WORDS + 1)], dtype=object)
     shares = np.cumsum(1 / np.arange(1, WORDS + 1))
     for start in range(0, documents, 1000):
         labels = rng.integers(2, size=min(1000, documents - start))
-        ranks = np.searchsorted(shares, shares[-1] * rng.random((len(labels), LENGTH)))
+        ranks = np.searchsorted(shares, shares[-1] * rng.random((len(labels), length)))
         ranks += (ranks % 10 == 0) & (rng.random(ranks.shape) < 0.4 + 0.2 * labels[:, None])
         yield from zip(map(" ".join, names[ranks]), labels.tolist(), strict=True)
 

@@ -102,8 +102,36 @@ bag_labels = np.array([(bag[:, 0] > 1).any() for bag in bags])
 table = rng.standard_normal((120, 4))
 malignant = table[:, 0] > 0
 """,
+    "scale.md": """
+import sys
+sys.modules["test_documented_code"].write_growing_example(rng)
+""",
     "text_classifier.md": TEXTS,
 }
+
+
+def write_growing_example(rng):
+    """The files that the page on data of any size speaks of."""
+    import numpy as np
+    import pandas as pd
+
+    from whichtoken.datasets import synthetic_reviews
+
+    texts, signs = synthetic_reviews(120, rng)
+    reviews = pd.DataFrame({"review": texts, "sentiment": signs})
+    Path("reviews").mkdir()
+    Path("features").mkdir()
+    reviews.to_csv("reviews.csv", index=False)
+    reviews[:5].to_csv("new.csv", index=False)
+    for place in range(3):
+        reviews[40 * place : 40 * place + 40].to_csv(f"reviews/{place}.csv", index=False)
+    tumor = np.arange(24) % 2
+    for slide, sick in enumerate(tumor):
+        bag = rng.standard_normal((6, 4)).astype(np.float32)
+        bag[0, 0] += 6 * sick
+        np.save(f"features/{slide}.npy", bag)
+    names = [f"features/{slide}.npy" for slide in range(24)]
+    pd.DataFrame({"slide": range(24), "tumor": tumor, "features": names}).to_csv("slides.csv", index=False)
 
 
 def blocks(page, *languages):
@@ -225,3 +253,23 @@ def test_quick_commands_of_the_readme_run():
     for arguments in (parameter.values[0] for parameter in commands() if parameter.id.startswith("README")):
         if arguments[0] in QUICK:
             assert not app(arguments, standalone_mode=False), arguments
+
+
+@pytest.mark.docs
+def test_commands_from_a_spreadsheet_to_a_cluster_run():
+    """In their order, with workers in this process."""
+    import numpy as np
+    from distributed import LocalCluster
+
+    from whichtoken.app.cli.main import app
+
+    write_growing_example(np.random.default_rng(0))
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1", silence_logs=50,
+        dashboard_address="127.0.0.1:0", worker_dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+    ) as cluster:  # fmt: skip
+        there = cluster.scheduler_address.removeprefix("tcp://")
+        for arguments in (parameter.values[0] for parameter in commands() if parameter.id.startswith("scale")):
+            words = [word.replace("scheduler:8786", there) for word in arguments]
+            assert not app(words, standalone_mode=False), arguments
+    assert len(list(Path("labeled-there").glob("*.csv"))) == 3
