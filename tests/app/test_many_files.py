@@ -147,3 +147,32 @@ def test_a_folder_with_a_readme_of_its_own_is_not_taken(tmp_path, folder, whicht
     done = whichtoken("fit", "text", "many", "--model", "project")
     assert (done.returncode, "is not a model folder (it holds 'README.md')" in done.stderr) == (2, True)
     assert (tmp_path / "project" / "README.md").read_text() == "mine"
+
+
+def test_texts_that_do_not_fit_are_learned_in_parts(tmp_path, whichtoken, monkeypatch):
+    """A fit on what there is room for and updates by the rest come near the fit on all; too little is refused."""
+    from whichtoken.app import fitting
+
+    table = reviews(400, 3)
+    rng = np.random.default_rng(0)
+    table["text"] += [f" w{k}" for k in rng.integers(0, 200, 400)]
+    wrong = rng.random(400) < 0.1
+    table["label"] = np.where(wrong, np.where(table["label"] == "+", "-", "+"), table["label"])
+    table.sort_values("label").to_csv(
+        tmp_path / "t.csv", index=False
+    )  # a first part in the order of the file has one class
+    monkeypatch.setattr(fitting, "LEAST_PART", 50)
+    monkeypatch.setattr(fitting, "PART", 64)
+    monkeypatch.setattr(fitting, "LIBRARIES", 10**6 - 600 * 40)
+    few = whichtoken("fit", "text", "t.csv", "--model", "few", "--memory", "1MB", "--json", "few.json")
+    assert few.returncode == 0, few.stderr
+    assert "the texts do not fit into 0.001 GB: learned from 100 at random" in few.stdout
+    assert whichtoken("fit", "text", "t.csv", "--model", "all", "--json", "all.json").returncode == 0
+    parts, whole = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("few", "all"))
+    assert parts["training"] == whole["training"]
+    assert parts["ours"]["log_loss"] < whole["ours"]["log_loss"] + 0.1
+    monkeypatch.setattr(fitting, "LIBRARIES", 600 << 20)
+    said = whichtoken("fit", "text", "t.csv", "--model", "none", "--memory", "500MB").stderr
+    assert "--memory 0.5GB is too little for these texts; give at least 0.63GB" in said
+    assert "is not a size" in whichtoken("fit", "text", "t.csv", "--model", "none", "--memory", "lots").stderr
+    assert not (tmp_path / "none").exists()

