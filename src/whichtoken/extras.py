@@ -23,6 +23,7 @@ _EXTRAS = {
     "web": "h11 python_multipart starlette uvicorn",
     "parquet": "pyarrow",
     "h5": "h5py",
+    "notebook": "anywidget traitlets",
     "bench": "captum clarabel cvxpy interpret lime skglm torchmil",
 }
 EXTRA_OF = {package: extra for extra, packages in _EXTRAS.items() for package in packages.split()}

@@ -13,6 +13,7 @@ from whichtoken.display.html import COLORS, QUIET
 from whichtoken.display.text import visible
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -56,6 +57,10 @@ class Display(ABC):
         self._draw(ax)
         self.ax_, self.figure_ = ax, cast("Figure", ax.figure)
         return self
+
+    @abstractmethod
+    def frame(self) -> pd.DataFrame:
+        """The data that `plot` draws, as a table."""
 
     @abstractmethod
     def _draw(self, ax: Axes) -> None:
@@ -124,6 +129,13 @@ class GroupPathDisplay(Display):
                 "the model has no path: its number of groups was given, or too few rows were there to validate"
             )
         return cls(model.path_).plot(ax)
+
+    def frame(self) -> pd.DataFrame:
+        """The path, a line for each number of groups."""
+        import pandas as pd
+
+        path = self.path
+        return pd.DataFrame({"groups": path.counts, "log_loss": path.losses, "standard_error": path.errors})
 
     def _draw(self, ax: Axes) -> None:
         path = self.path
@@ -210,6 +222,13 @@ class GroupCurveDisplay(Display):
             rows[:, column] = values
             curves[str(names[column])] = (values, model._terms(rows)[:, 0, column])
         return cls(curves, group).plot(ax)
+
+    def frame(self) -> pd.DataFrame:
+        """The curves, a line for each value of each column."""
+        import pandas as pd
+
+        lines = [(name, *point) for name, pair in self.curves.items() for point in zip(*pair, strict=True)]
+        return pd.DataFrame(lines, columns=["column", "value", "adds"])
 
     def _draw(self, ax: Axes) -> None:
         for place, (name, (values, added)) in enumerate(self.curves.items()):

@@ -21,6 +21,10 @@ from whichtoken.files import write_text
 
 LARGEST = 8_000_000  # bytes of a page that still opens at once on a phone
 STYLES = ("style.css", "decision.css", "explainer/explainer.css")
+NO_STEMMER = "const makeStemmer = () => null;"
+# what stood in the place was for browsers without scripts
+START = """const placed = (id) => document.getElementById(id);
+showModel(placed("explainer"), JSON.parse(placed("model").textContent), makeStemmer());"""
 CARD = ("evaluation", "limits")  # what a page shows of the card of a model, beside the size and name of its data
 
 
@@ -68,8 +72,8 @@ def write_page(path: str | Path, text: str, advice: str, **whole: int) -> int:
 
 
 def page_html(packed: Mapping[str, Any], script: str) -> str:
-    """The HTML of a page: `packed` is all that it knows, and the script is all that it runs."""
-    script = f'"use strict";\n{{\n{script}\n}}\n'
+    """The HTML of a page: `packed` is all that it knows, and the script, with `showModel`, is all that it runs."""
+    script = f'"use strict";\n{{\n{script}\n{START}\n}}\n'
     style = "\n".join(map(asset, STYLES))
     data = json.dumps(packed, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     template = template_engine("whichtoken.display", "assets").get_template("explainer/page.html")
@@ -80,7 +84,7 @@ def page_html(packed: Mapping[str, Any], script: str) -> str:
     )  # fmt: skip
 
 
-def script_of(names: Sequence[str], first: str = "") -> str:
+def script_of(names: Sequence[str], first: str = NO_STEMMER) -> str:
     """Modules of the page as one script: imports are left out, since everything stands in one scope."""
     parts = [first, *(asset(f"explainer/{name}") for name in names)]
     return re.sub(r"^import .*\n|^export (default )?", "", "\n".join(parts), flags=re.MULTILINE)

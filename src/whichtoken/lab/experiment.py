@@ -23,6 +23,7 @@ from whichtoken.extras import installed, lacks
 from whichtoken.lab.record import States, recorded_states
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
     from whichtoken.lab.instances import Lemma
@@ -171,6 +172,16 @@ class Rows(list[Row[PointT]]):
             return all(getattr(row.point, name) == value for name, value in fields.items())
 
         return Rows(filter(match, self), filter(match, self.failed))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per finished row: the fields of its point, its seed, what it measured and what was predicted."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {**vars(row.point), "seed": row.seed, **row.measured}
+            | {f"predicted {name}": found.value for name, found in row.predicted.items()}
+            for row in self
+        )
 
     def levels(self, name: str) -> list[Any]:
         """Distinct values of a field of the point, in the order of the plan."""

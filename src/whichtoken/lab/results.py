@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
@@ -25,6 +25,9 @@ from whichtoken.lab.plan import MAP_PRESET, RunPlan, RunTask, make_plan
 from whichtoken.lab.record import RunSummary, recorded_runs
 from whichtoken.lab.samples import Mean
 from whichtoken.lab.verdicts import WORST_FIRST, Check, Verdict, in_words, not_run, settle, shared_level
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NOTE = "some of its rows failed, and it does not count them"
 FAULT_PREFIX = "broken: "
@@ -90,6 +93,14 @@ class Result(Shown):
     missing: int
     started: str = ""
     fault: str = ""
+
+    def plot(self, figure: Figure | None = None) -> Figure:
+        """Draw the figure of the claim from these rows, as its page has it; into a new figure by default."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9.0, 4.2), layout="constrained") if figure is None else figure
+        self.experiment.draw(self.rows, figure)
+        return figure
 
     @property
     def experiment(self) -> Experiment[Any]:

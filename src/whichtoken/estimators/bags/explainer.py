@@ -20,7 +20,7 @@ SCRIPTS = (*ARITHMETIC, "elements.js", "bags_page.js")
 
 def save_explainer(model: BagClassifier, path: str | Path, examples: Sequence[Any] = (), **about: Any) -> SavedPage:
     """Write the page; see `BagClassifier.save_explainer`."""
-    text = page.page_html(pack_bags(model, examples, **about), f"{page.script_of(SCRIPTS)}\nstartPage();")
+    text = page.page_html(pack_bags(model, examples, **about), page.script_of(SCRIPTS))
     kind, dim = model.maps_[0].kind, model.maps_[0].dim
     advice = f"for {dim} features behind the instance map '{kind}'; "
     advice += "give it fewer features or examples" if kind == "linear" else "instance_map='linear' takes the least"

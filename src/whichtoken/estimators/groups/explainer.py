@@ -21,7 +21,7 @@ SCRIPTS = (*ARITHMETIC, "elements.js", "rows_page.js")
 
 def save_explainer(model: GroupClassifier, path: str | Path, examples: Any = (), **about: Any) -> SavedPage:
     """Write the page; see `GroupClassifier.save_explainer`."""
-    text = page.page_html(pack_groups(model, examples, **about), f"{page.script_of(SCRIPTS)}\nstartPage();")
+    text = page.page_html(pack_groups(model, examples, **about), page.script_of(SCRIPTS))
     kept = len(model.selected_groups_)
     return SavedPage(
         Path(path), page.write_page(path, text, f"for {kept} groups; {{n_groups}} would fit", n_groups=kept)

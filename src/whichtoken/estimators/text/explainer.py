@@ -248,12 +248,12 @@ def explainer_page(
 ) -> str:
     """The HTML of a page with a model that `check_exportable` accepts."""
     packed = pack_model(model, examples, title=title, card=card, notes=notes)
-    return page.page_html(packed, f"{page_script(model.stemmer)}\nstartPage(makeStemmer());")
+    return page.page_html(packed, page_script(model.stemmer))
 
 
 def page_script(stemmer: str | None, names: Sequence[str] = SCRIPTS) -> str:
     """Modules of the page as one script: imports are left out, since everything stands in one scope."""
-    stemming = "const makeStemmer = () => null;"
+    stemming = page.NO_STEMMER
     if stemmer is not None:
         base, own = (asset(f"explainer/snowball/{name}-stemmer.js") for name in ("base", stemmer))
         own = own.replace("export default class extends", "return () => new class extends")

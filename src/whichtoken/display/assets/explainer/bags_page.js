@@ -93,7 +93,5 @@ export function mountBags(place, model) {
   return { setText };
 }
 
-/** Read the model of this page and show it. */
-export function startPage() {
-  mountBags(document.getElementById("explainer"), readBagModel(JSON.parse(document.getElementById("model").textContent)));
-}
+/** Show a packed model in an element. */
+export const showModel = (place, packed) => mountBags(place, readBagModel(packed));

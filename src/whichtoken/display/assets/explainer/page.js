@@ -190,7 +190,5 @@ export function mount(place, model, { hint = "Click a word to add it to your tex
   return { setText: first.setText };
 }
 
-/** Read the model of this page and show it; what stood in its place was for browsers without scripts. */
-export function startPage(stemmer) {
-  mount(document.getElementById("explainer"), readModel(JSON.parse(document.getElementById("model").textContent), stemmer));
-}
+/** Show a packed model in an element. */
+export const showModel = (place, packed, stemmer) => mount(place, readModel(packed, stemmer));

@@ -150,7 +150,5 @@ function contributionsOf(found) {
   return make("div", "contributions", table(["group", "attention", `adds to ${found.label}`], rows, [["average row", signed(found.bias)], [`together, for ${found.label}`, signed(found.decision)]]));
 }
 
-/** Read the model of this page and show it. */
-export function startPage() {
-  mountRows(document.getElementById("explainer"), readRowModel(JSON.parse(document.getElementById("model").textContent)));
-}
+/** Show a packed model in an element. */
+export const showModel = (place, packed) => mountRows(place, readRowModel(packed));
