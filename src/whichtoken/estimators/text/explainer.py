@@ -292,7 +292,7 @@ def pack_model(
         "values": page.packed_numbers(model.values_[:, 0], _precision(model)),
         "tokenizer": {
             "stemmer": tokenizer.stemmer,
-            "stopped": sorted(tokenizer._stopped),
+            "stopped": sorted(tokenizer._stop_forms),
             "words": word_rules(tokenizer.words),
             "pieces": _pieces(tokenizer) if tokenizer.word_pieces is not None else None,
         },
