@@ -61,7 +61,7 @@ def forecast_rows(plan: Plan) -> list[list[str]]:
 
 def answer(plan: Plan) -> str:
     """Yes or no, and how many samples, in a sentence."""
-    ways = {"split": plan.attention, "reuse": plan.reuse, "none": plan.bag_classifier}
+    ways: dict[str, Any] = {"split": plan.attention, "reuse": plan.reuse}
     chosen = ways.get(plan.recommended, plan.bag_classifier)
     return answer_in_words(
         plan.samples, chosen.error, min(plan.prevalence, 1 - plan.prevalence), plan.target_error, chosen.samples_needed,
