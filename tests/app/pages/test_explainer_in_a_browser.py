@@ -1,6 +1,7 @@
 """The page that explains itself, in a real browser: from a file, by keyboard, on a phone, in the dark, on paper, under attack."""
 
 import random
+import statistics
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,11 @@ from whichtoken.estimators.text.explainer import explainer_page
 
 pytestmark = pytest.mark.browser
 HOSTILE = "<img src=x onerror=alert(1)> </script><script>alert(2)</script> \u202e wonderful {{7*7}} javascript:alert(3)"
-# one explanation is computed and drawn as after a key stroke; the least of many, in milliseconds, as others may use the machine
-KEY_STROKES = """(text) => {
-  const box = document.querySelector("textarea"), times = [];
-  for (let k = 0; k < 41; k++) {
-    box.value = text + "x".repeat(k % 2);
-    const began = performance.now();
-    box.dispatchEvent(new Event("input"));
-    document.body.offsetHeight;
-    times.push(performance.now() - began);
-  }
-  return Math.min(...times);
+STROKE = """(text) => {
+  const box = document.querySelector("textarea");
+  box.value = text;
+  box.dispatchEvent(new Event("input"));
+  document.body.offsetHeight;
 }"""
 
 
@@ -114,10 +109,21 @@ def test_without_scripts_there_is_a_sentence_and_on_paper_the_answer(visit, page
 
 
 def test_a_key_stroke_in_three_hundred_words_takes_less_than_twenty_milliseconds(visit, page):
-    draw = random.Random(0)
+    """The median of processor time, as others may use the machine: one explanation is computed and laid out."""
     made = visit(page)
     made.page.wait_for_selector("text=The model")
-    assert (
-        made.page.evaluate(KEY_STROKES, " ".join(draw.choices(bundled_movie_model().classifier.vocabulary_, k=300)))
-        < 20
-    )
+    session = made.page.context.new_cdp_session(made.page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent() -> float:
+        return next(
+            one["value"] for one in session.send("Performance.getMetrics")["metrics"] if one["name"] == "TaskDuration"
+        )
+
+    text = " ".join(random.Random(0).choices(bundled_movie_model().classifier.vocabulary_, k=300))
+    times = []
+    for k in range(41):
+        before = spent()
+        made.page.evaluate(STROKE, text + "x" * (k % 2))
+        times.append(spent() - before)
+    assert statistics.median(times) < 0.02
