@@ -114,7 +114,7 @@ def bare(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     found["commands"] = dict(zip([*WORKING, *REFUSED], found["commands"], strict=True))
-    found["results"] = json.loads((folder / "depth.json").read_text())["experiments"]
+    found["results"] = json.loads((folder / "encodings.json").read_text())["experiments"]
     return found
 
 
