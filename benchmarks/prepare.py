@@ -61,7 +61,7 @@ def measure() -> Iterator[Measure]:
 def _review(text: str, pipeline: TextPipeline) -> list[str]:
     """Tokens of one review."""
     cleaned = re.sub("['’`´]", "", re.sub(r"<br\s*/?>", " ", text).lower())
-    words = [word for word in re.sub(r"[\W_]", " ", cleaned).split() if word not in pipeline._stopped]
+    words = [word for word in re.sub(r"[\W_]", " ", cleaned).split() if word not in pipeline._stop_forms]
     stems = STEMMER.stemWords(words)
     return list(pipeline._tokenizer.encode(" ".join(stems), add_special_tokens=False).tokens)
 

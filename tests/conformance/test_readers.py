@@ -143,7 +143,7 @@ PLAIN = {"deep", "deep object", "huge number", "escape"}  # are texts
 
 def sentence(reader: Reader, path: Path) -> str | None:
     """What is said of a file, None if it can be read; anything but a `UsageError` fails."""
-    labeled_pictures._decoded.cache_clear()
+    labeled_pictures._decode.cache_clear()
     try:
         reader.read(path)
     except UsageError as error:
