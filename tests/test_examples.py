@@ -69,8 +69,11 @@ def test_an_example_without_its_data_says_so_and_ends_well(tmp_path):
 
 
 @pytest.mark.smoke
-def test_a_claim_of_ones_own_is_found_and_agrees(whichtoken, no_workers, monkeypatch):
+@pytest.mark.parametrize(
+    ("claim", "states"), [("mine/attended-tokens", "3 agree"), ("guest/benign-overfitting", "4 agree")]
+)
+def test_a_claim_of_ones_own_is_found_and_agrees(claim, states, whichtoken, no_workers, monkeypatch):
     monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", str(EXAMPLES / "claims"))
-    done = whichtoken("reproduce", "mine/attended-tokens")
+    done = whichtoken("reproduce", claim)
     assert done.returncode == 0, done.stderr
-    assert "3 agree" in done.stdout
+    assert states in done.stdout

@@ -221,3 +221,26 @@ def test_a_new_claim_runs_as_it_stands_and_its_border_is_found(whichtoken, tmp_p
     assert done.returncode == 0, done.stderr
     found = stress("mine/fair-coins", "2000rows", fields=["bias"])
     assert [border.value for border in found.borders] == [pytest.approx(0.05, abs=0.01)]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("engine", ["local", "dask"])
+def test_a_search_keeps_its_workers_and_finds_the_same_on_every_engine(engine, tmp_path, monkeypatch):
+    here = stress("toy/border", "300rows", fields=["tilt"], out=tmp_path / "here")
+    monkeypatch.undo()
+    monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", str(Path(__file__).parent.parent / "toys"))
+    found = stress("toy/border", "300rows", fields=["tilt"], engine=engine, workers=1, out=tmp_path / engine)
+    assert here.borders
+    assert json.dumps(found.as_json()["borders"]) == json.dumps(here.as_json()["borders"])
+
+
+def test_the_page_of_a_claim_ends_with_where_it_stops():
+    from whichtoken.app.pages.experiment_page import experiment_page
+    from whichtoken.lab.discovery import find
+    from whichtoken.lab.record import recorded_borders
+
+    assert len({claim.partition("/")[0] for claim in recorded_borders()}) == 6
+    for claim, found in recorded_borders().items():
+        page = experiment_page(find(claim), [])
+        assert page.index("Where it stops") > page.index(find(claim).title.split()[0])
+        assert found["command"] in page

@@ -14,13 +14,13 @@ import pytest
 from whichtoken.claims._checks import AtLeast, AtMost, Equals
 from whichtoken.claims.group_sparse.learning_rate import EXPONENT, LearningRate
 from whichtoken.claims.mirror_descent.direction import MirrorDirection
-from whichtoken.claims.optimizers.margins import Margins, own_share
+from whichtoken.claims.optimizers.margins import Margins, missing_exponent, own_share
 from whichtoken.claims.sparse_tokens.alignment import Alignment
 from whichtoken.claims.sparse_tokens.capacity import Capacity
 from whichtoken.claims.trained_embeddings.one_step import OneStep
 from whichtoken.claims.trained_embeddings.selection_conditions import SelectionConditions
 from whichtoken.claims.trained_embeddings.selection_window import SelectionWindow
-from whichtoken.lab import Every, Exact, Experiment, Grid, Mean, Share, Worst, log_slope, stress
+from whichtoken.lab import Every, Exact, Experiment, Grid, Mean, Resampled, Share, Worst, log_slope, stress
 from whichtoken.lab.instances import Lemma, search_instances
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_workers")]
@@ -112,10 +112,10 @@ FALSE: dict[str, Any] = {
         variant(OneStep, lambda rows: Equals("rate", -0.45, "exponent", tolerance=0.02)(log_slope(rows, "dim", "relative_error")),
                 {"length": (16, 128)}, dim=[64, 256], sequences=300, seeds=16), "300rows",
     ),
-    "exponent: missing margin as steps^-0.5": (
-        variant(Margins, lambda rows: Equals("half", 0.5, "missing share, end over a quarter of the steps", tolerance=0.05)(
-            [(1 - row.measured["curves"]["l_inf"][-1]) / (1 - row.measured["curves"]["l_inf"][-3]) for row in rows]),
-            {"steps": (2000, 8000)}, method="sign", steps=4000, seeds=10), "200rows",
+    "exponent: missing margin as steps^-0.9": (
+        variant(Margins, lambda rows: Equals("rate", -0.9, "exponent of steps in the missing share, median", tolerance=0.04)(
+            Resampled([missing_exponent(row) for row in rows], np.median)),
+            {"steps": (2000, 8000)}, method="sign", steps=4000, seeds=16), "200rows",
     ),
     "condition: the query turns to the signal however rare it is": (
         variant(Alignment, lambda rows: AtLeast("sign", 0.5, "share")(Share(rows.values("alignment") > 0)),

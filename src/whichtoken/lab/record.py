@@ -159,6 +159,14 @@ def record_folder() -> Path:
     raise UsageError("this installation has no record of expected states; install the wheel or run from a checkout")
 
 
+@cache
+def recorded_borders() -> Mapping[str, Mapping[str, Any]]:
+    """Where claims stop holding, as far as a search is on record: sentences, what was searched, and the command."""
+    path = record_folder() / "borders.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
 def rows_file(experiment: str) -> Path:
     """File of the recorded rows of a claim, under the name that it was born with."""
     return record_folder() / ROWS / f"{born_names(experiment).id}.sqlite.xz"

@@ -190,5 +190,6 @@ def _clipped(margin: float) -> float:
 
 
 def _title(name: str, borders: Sequence[Border]) -> str:
-    signs = {"above": ">", "below": "<"}
-    return "; ".join(f"fails for {name} {signs[b.fails]} {b.value:.3g}" for b in borders) or f"{name}: no border found"
+    if len(borders) != 1:
+        return f"{name}: {f'{len(borders)} borders' if borders else 'no border found'}"
+    return f"fails for {name} {'>' if borders[0].fails == 'above' else '<'} {borders[0].value:.3g}"

@@ -20,7 +20,7 @@ from whichtoken.display.panels import Panels, panels
 from whichtoken.errors import in_one_line
 from whichtoken.files import DEFAULT_FOLDER
 from whichtoken.lab.experiment import Experiment, Row
-from whichtoken.lab.record import RunSummary
+from whichtoken.lab.record import RunSummary, recorded_borders
 from whichtoken.lab.results import Result
 from whichtoken.lab.verdicts import Verdict
 
@@ -191,7 +191,8 @@ def experiment_page(experiment: Experiment[Any], views: Iterable[RunSection], ch
         bytes_left -= len(section.encode())
     others = [(counts(view.study.verdicts), view.command) for view in left_out]
     body = render(
-        "experiment.html", experiment=experiment, sections=Markup("\n".join(sections)), left_out=others, checked=checked
+        "experiment.html", experiment=experiment, sections=Markup("\n".join(sections)), left_out=others, checked=checked,
+        borders=recorded_borders().get(experiment.id),
     )  # fmt: skip
     return framed(experiment.title, body, scripts=["details.js", "figure.js"])
 

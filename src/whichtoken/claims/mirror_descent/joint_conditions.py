@@ -37,6 +37,10 @@ MISSING = Below(
     regime="beyond-hypotheses",
 )  # fmt: skip
 
+ANYHOW = Above(
+    "joint-conditions.anyhow", 0.5, "share of runs that reach both limits, whether the conditions hold or not"
+)
+
 
 @dataclass(frozen=True)
 class Point:
@@ -59,7 +63,10 @@ class JointConvergence(Experiment[Point]):
             # |W| grows as a root only: long steps, and more of them
             Grid(p=3.0, lr=1e4, lr_decoder=1e4, steps=20000, seeds=200),
         ),
+        "map": (Grid(seeds=24),),
     }
+    ranges = {"lr_decoder": (0.01, 100.0), "p": (1.1, 4.0), "dim": (3, 24), "length": (2, 16), "sequences": (2, 12),
+              "steps": (500, 20_000)}  # fmt: skip
     method_fields = frozenset({"p", "lr", "lr_decoder", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -95,6 +102,12 @@ class JointConvergence(Experiment[Point]):
                     group = Rows(row for row in runs if row.measured["hold"] == holds)
                     near = share_of_repeats(group.seed_means(lambda row: least_cosine(row.measured) >= NEAR))
                     yield criterion.part(label, f"{words}, {len(group)} of {len(runs)} runs", near, on=runs)
+
+    def judge_point(self, rows: Rows[Point]) -> Checks:
+        """The conclusion under its conditions, and without them."""
+        for criterion, runs in ((BOTH, Rows(row for row in rows if row.measured["hold"])), (ANYHOW, rows)):
+            near = share_of_repeats(runs.seed_means(lambda row: least_cosine(row.measured) >= NEAR))
+            yield criterion(near, on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -45,7 +45,9 @@ class Sparsity(Experiment[Point]):
         # the step from 1.05 to the linear program is decided by hundreds of problems
         "quick": (Grid(p=[p for p in EXPONENTS if p != NEAR_ONE], seeds=(10, 20)),),
         "full": (Grid(p=EXPONENTS, seeds=100), Grid(p=[1.0, NEAR_ONE], seeds=(100, 400))),
+        "map": (Grid(p=[1.1, 1.5, 2.0, 3.0], seeds=12),),
     }
+    ranges = {"dim": (2, 24), "length": (2, 32), "sequences": (1, 24), "steps": (100, 10_000)}
     method_fields = frozenset({"p", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

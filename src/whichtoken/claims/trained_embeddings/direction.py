@@ -86,7 +86,12 @@ def _study(seeds: int | tuple[int, int]) -> tuple[Grid, ...]:
 class ClsDirection(Experiment[Point]):
     id = "trained-embeddings/direction"
     version = 3
-    presets = {"quick": _study((5, 20)), "full": (*_study(40), Grid(step="ideal", lr=20_000.0, seeds=40))}
+    presets = {
+        "quick": _study((5, 20)),
+        "full": (*_study(40), Grid(step="ideal", lr=20_000.0, seeds=40)),
+        "map": (Grid(seeds=8),),
+    }
+    ranges = {"lr": (10.0, 20_000.0), "dim": (64, 8192), "irrelevant": (2, 96), "arc_length": (10.0, 1000.0)}
     method_fields = frozenset({"lr", "step", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

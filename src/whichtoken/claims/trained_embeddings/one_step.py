@@ -71,7 +71,9 @@ class OneStep(Experiment[Point]):
             Grid(source="yelp", dim=[64, 256, 1024, 4096], seeds=8),
             Grid(source="imdb", dim=[64, 256, 1024, 4096], seeds=8),
         ),
+        "map": (Grid(dim=[64, 256, 1024], seeds=24),),
     }
+    ranges = {"sequences": (20, 4000), "length": (4, 256), "lr": (1.0, 10_000.0)}
     method_fields = frozenset({"lr"})
 
     def absent(self, point: Point) -> str:

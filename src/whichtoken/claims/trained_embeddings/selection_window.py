@@ -71,8 +71,7 @@ class SelectionWindow(Experiment[Point]):
         ),
         "map": (Grid(lr=LARGE, step="actual", seeds=16),),
     }
-    ranges = {"lr": (10.0, 20_000.0), "dim": (64, 8192), "pairs": (4, 128), "length": (2, 32), "relevant": (1, 16),
-              "irrelevant": (1, 96)}  # fmt: skip
+    ranges = {"lr": (10.0, 20_000.0), "dim": (64, 8192), "length": (2, 32), "irrelevant": (1, 96)}
     method_fields = frozenset({"lr", "step", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

@@ -1,0 +1,78 @@
+"""Draw where the headline statements stop holding, and write the page about it.
+
+    python docs/images/make_borders.py [FOLDER]
+
+Rows are stored in FOLDER, so a second call only draws. The budgets are numbers of rows, so every machine finds the same; together
+they take about ten minutes of processor time.
+"""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+from whichtoken.app.pages.borders import draw_borders, searched_ranges
+from whichtoken.display.panels import panels
+from whichtoken.lab import stress
+from whichtoken.lab.discovery import find
+
+IMAGES = Path(__file__).parent
+PAGE = IMAGES.parent / "borders.md"
+# page that it belongs to, claim, budget, fields, fields of the map
+MAPS = (
+    ("mirror_descent", "mirror-descent/direction", "3000rows", ("p", "lr", "steps", "start", "dim"), ()),
+    ("group_sparse", "group-sparse/learning-rate", "600rows", (), ("rate", "groups")),
+    ("trained_embeddings", "trained-embeddings/selection-window", "1000rows", ("lr", "dim"), ()),
+    ("attention_regression", "attention-regression/convergence", "500rows", ("target", "covariance", "noise"), ()),
+    ("sparse_tokens", "sparse-tokens/capacity", "400rows", ("dim", "strength"), ()),
+    ("atlas", "optimizers/margins", "400rows", ("steps", "dim"), ()),
+)  # fmt: skip
+TOP = """# Where a theorem stops
+
+![The part of two fields in which attention is exponentially small, and the border](images/borders_group_sparse.svg)
+
+*Does it hold at my size, and what if an assumption fails? `whichtoken stress CLAIM` looks for the answer. Above, for the
+[group-sparse](group_sparse.md) task: circles are learning rates and numbers of groups at which the attention on other groups is
+exponentially small, crosses those at which it is not.*
+
+This page is written by `python docs/images/make_borders.py`, from searches with the budgets shown: a larger budget finds more
+and narrower borders. Each reported failure was seen again on fresh repeats, at a level that all reports of a search share: if
+a claim were true wherever it was tried, the chance of any report about it would be at most 5 %. A search that finds nothing
+says where it has looked, which proves nothing about the rest. Borders are ours: no paper speaks of these sizes, and a border
+beyond a paper's hypotheses does not speak against it.
+
+[Researchers](researcher.md) says how the search works, and [adding things](extending.md) how a claim of your own gets one.
+"""
+
+
+def main(folder: Path) -> None:
+    parts, record = [TOP], {}
+    for page, claim, budget, fields, map_fields in MAPS:
+        found = stress(claim, budget, fields=fields or None, map_fields=map_fields, out=folder / page)
+        drawn = panels(lambda figure, found=found: draw_borders(found, figure), claim, f"Where {claim} stops")
+        (IMAGES / f"borders_{page}.svg").write_text(drawn.standalone())
+        options = [part for field in fields for part in ("--field", field)]
+        options += ["--map", ",".join(map_fields)] if map_fields else []
+        lines = [f"- `{item.code}` ({item.claim}): **{item}**." for item in (*found.borders, *found.counterexamples)]
+        held = ", ".join(f"`{code}`" for code in found.held)
+        command = shlex.join(["whichtoken", "stress", claim, *options, "--budget", budget])
+        sentences = [f"{item.claim}: {item}." for item in (*found.borders, *found.counterexamples)]
+        record[claim] = {"sentences": sentences, "searched": searched_ranges(found), "command": command}
+        parts.append(
+            f"## {find(claim).title}\n\n![Margins of `{claim}` against its fields](images/borders_{page}.svg)\n\n"
+            f"The search tried to break {held}.\n\n"
+            + "\n".join(lines or ["- Nothing that breaks it was found."])
+            + "\n\n"
+            f"Searched: {searched_ranges(found)}; {len(found.trials)} trials, {found.rows} rows. "
+            f"[Its page]({page}.md).\n\n"
+            f"```\n{command}\n```\n"
+        )
+        print(
+            f"{claim}: {len(found.borders)} borders, {len(found.counterexamples)} counterexamples, {found.seconds:.0f} s"
+        )
+    PAGE.write_text("\n".join(parts))
+    (IMAGES.parents[1] / "record" / "borders.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "whichtoken-output-borders"))
