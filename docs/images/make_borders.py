@@ -3,7 +3,7 @@
     python docs/images/make_borders.py [FOLDER]
 
 Rows are stored in FOLDER, so a second call only draws. The budgets are numbers of rows, so every machine finds the same; together
-they take about ten minutes of processor time.
+they take a few minutes of processor time.
 """
 
 import json
