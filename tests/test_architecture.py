@@ -129,7 +129,9 @@ SHARED_NAMES = {
     "explain": "a command, and the verb of the rooms of texts and of bags",
     "inspect": "a command and the function that it calls",
     "plan": "a command and the function that it calls",
+    "kinds": "the kinds of things that a command makes",
     "reproduce": "a command and the function that it calls",
+    "save_explainer": "the verb of the rooms of texts and of bags",
     "stress": "a command and the function that it calls",
 }
 

@@ -21,6 +21,7 @@ NOT_RUN = {
     "read_imdb",
     "read_movie_reviews",
     "reproduce",
+    "stress",
     "write_report",
 }
 

@@ -44,7 +44,7 @@ def test_rows_without_a_label_can_be_left_out():
     rows = found.labeled_rows("label", drop_missing=True)
     assert rows.tolist() == [0, 2]
     assert found.labels("label", rows).tolist() == [0, 1]
-    judged = found.judged(drop_missing=True)
+    judged = found.labeled(drop_missing=True)
     assert (judged.left, judged.lacking) == (2, False)
     np.testing.assert_array_equal(judged.trained().probabilities(np.array([1])), [[0, 0, 1, 0]])
     with pytest.raises(UsageError, match="row 2 has no label"):

@@ -33,6 +33,10 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {"settled": True, "arc": np.array([0.0, 7.0]), "log_losses": np.array([-1.0, -5.0])},
         "settled after arc length 7, loss e^-5, 2 recorded points",
     ),
+    "StressResult": (
+        {"claim": "toy/mean", "borders": [], "counterexamples": [], "trials": [1, 2], "rows": 6},
+        "toy/mean: nothing found that breaks it (2 trials, 6 rows)",
+    ),
     "DescentResult": (DESCENT, SAYS),
     "FactorDescent": (
         {"status": "diverged", "trace": (1, 2, 3), "final": SimpleNamespace(loss=0.25), "message": "too fast"},

@@ -67,17 +67,17 @@ class Applied:
         """The true labels of some rows, of the type that the model knows."""
         return as_classes(label_names(self.path, self.table[column].iloc[rows], column, 0), self.classes)
 
-    def judged(self, column: str | None = None, drop_missing: bool = False) -> Judged:
+    def labeled(self, column: str | None = None, drop_missing: bool = False) -> LabeledRows:
         """The labeled rows, for an evaluation."""
         column = column or self.label
         rows = self.labeled_rows(column, drop_missing)
         lacking = self.empty is not None and bool(self.empty.any())
         found, labels = self.probabilities()[rows], self.labels(column, rows)
-        return Judged(found, labels, len(self.table) - len(rows), lacking, self.classes, self.weights)
+        return LabeledRows(found, labels, len(self.table) - len(rows), lacking, self.classes, self.weights)
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class LabeledRows:
     """Labeled rows of a table with their probabilities."""
 
     probabilities: Array  # (n, classes)
@@ -146,7 +146,7 @@ def remembered_roles(opened: OpenedFolder) -> dict[str, str]:
     return roles
 
 
-def page_settings(opened: OpenedFolder) -> dict[str, Any]:
+def explainer_settings(opened: OpenedFolder) -> dict[str, Any]:
     """What `save_explainer` has to know of the table that a model of rows or bags was fitted on."""
     if opened.kind == "text-classifier":
         return {}

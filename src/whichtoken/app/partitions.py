@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from whichtoken import __version__
-from whichtoken.app.applying import Applied, Judged, apply_to_table
+from whichtoken.app.applying import Applied, LabeledRows, apply_to_table
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import OpenedFolder, load_to_answer
 from whichtoken.files import cannot_write, replacing, write_text
@@ -68,9 +68,9 @@ def explain_file(request: Request, file: Path, output: Path) -> int:
     return len(lines)
 
 
-def evaluate_file(request: Request, file: Path) -> Judged:
+def evaluate_file(request: Request, file: Path) -> LabeledRows:
     """The labeled rows of one file."""
-    return request.apply(file).judged(request.options.get("label"), bool(request.options.get("drop_missing")))
+    return request.apply(file).labeled(request.options.get("label"), bool(request.options.get("drop_missing")))
 
 
 def write_partitions(
@@ -130,11 +130,11 @@ def _output_name(file: Path, base: Path, ending: str) -> str:
     return name[: name.lower().rfind(kind)] + (ending or {".json": ".jsonl"}.get(kind, kind))
 
 
-def evaluate_partitions(request: Request, data: Path, engine: str | None) -> Judged:
+def evaluate_partitions(request: Request, data: Path, engine: str | None) -> LabeledRows:
     """The labeled rows of all files."""
     files = [file.resolve() for file in table_files(data)]
     found = dict(run_on(engine, partial(evaluate_file, request), files))
-    parts: list[Judged] = [found[file] for file in files]
+    parts: list[LabeledRows] = [found[file] for file in files]
     return replace(
         parts[0],
         probabilities=np.concatenate([part.probabilities for part in parts]),

@@ -184,6 +184,12 @@ class StressResult(Shown):
         The searched fields of the point that the search started from.
     map_fields : tuple of str
         The fields of the map.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import StressResult
+    >>> StressResult(claim="toy/mean", held=["mean.shift"])
+    <StressResult: toy/mean: nothing found that breaks it (0 trials, 0 rows)>
     """
 
     claim: str
@@ -245,8 +251,12 @@ def stress(
         Also try a grid of these fields over their ranges, for a map.
     overrides : mapping of str to value, optional
         Fields of the default point to change before the search.
-    engine, workers, out
-        As in `reproduce`. Rows go into the ledger, so that a second search with a larger budget continues.
+    engine : str, default="local"
+        Where the rows are computed, as in `reproduce`.
+    workers : int, optional
+        Processes of the local engine.
+    out : path, default="whichtoken-output"
+        Folder of the results. Rows go into the ledger, so that a second search with a larger budget continues.
 
     Returns
     -------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Unpack
 
-from whichtoken.app.applying import Applied, apply_to_table, check_classifier, page_settings, remembered_roles
+from whichtoken.app.applying import Applied, apply_to_table, check_classifier, explainer_settings, remembered_roles
 from whichtoken.app.cli.options import check_form
 from whichtoken.display.terminal import say
 from whichtoken.display.text import counted, visible
@@ -66,7 +66,7 @@ def write_explainer(
     opened = read_folder(folder)
     check_classifier(opened)
     card = read_card(folder) if (folder / CARD).is_file() else None
-    about = options | ({} if compare_on is None else {"compare_on": compare_on}) | page_settings(opened)
+    about = options | ({} if compare_on is None else {"compare_on": compare_on}) | explainer_settings(opened)
     saved = load_to_answer(opened).save_explainer(page, examples, card=card, **about)
     for sentence in saved.sentences():
         say(visible(sentence))

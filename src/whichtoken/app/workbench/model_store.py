@@ -268,11 +268,11 @@ class StoredModel:
 
     def explainer_page(self, path: Path) -> bytes:
         """One file that holds the model; `path` is a temporary file."""
-        from whichtoken.app.applying import page_settings
+        from whichtoken.app.applying import explainer_settings
         from whichtoken.estimators.model_folder import CARD, read_card, read_folder
 
         opened = read_folder(self.folder / "model")
-        about = page_settings(opened) or {"compare_on": [document["text"] for document in self.documents]}
+        about = explainer_settings(opened) or {"compare_on": [document["text"] for document in self.documents]}
         card = read_card(opened.folder) if (opened.folder / CARD).is_file() else None
         try:
             self.estimator.save_explainer(path, title=self.card.title, card=card, **about)

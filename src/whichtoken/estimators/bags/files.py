@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from whichtoken.attention import RaggedArray
 from whichtoken.attention.ragged import on_disk, starts_of
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.extras import needed_by
 from whichtoken.machine import available_memory
@@ -27,7 +28,7 @@ LARGEST = 1e100
 
 
 @dataclass(frozen=True)
-class BagFiles(Sequence[Any]):
+class BagFiles(Shown, Sequence[Any]):
     """Bags that lie in files, one each: reach for it where the features of slides or recordings do not fit into memory.
 
     `BagClassifier` takes it, or a list of paths, as it takes a list of arrays; `predict`, `explain` and the rest read some files

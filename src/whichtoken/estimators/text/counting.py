@@ -429,15 +429,17 @@ def text_column(X: Any) -> tuple[str | None, Any]:
         return None, table.to_list()
     if not isinstance(table, nw.DataFrame):
         return None, X
-    texts = [name for name in table.columns if _holds_texts(table[name])]
+    # by place: names may repeat
+    texts = [place for place in range(len(table.columns)) if _holds_texts(table[:, place])]
     if not texts:
         return None, X
+    chosen = table.columns[texts[0]]
     if len(table.columns) > 1:
         names = ", ".join(map(str, table.columns[:8]))
         raise ValueError(
-            f"X has {len(table.columns)} columns ({names}); choose the one with the texts, such as X[[{texts[0]!r}]]"
+            f"X has {len(table.columns)} columns ({names}); choose the one with the texts, such as X[[{chosen!r}]]"
         )
-    return str(texts[0]), table[texts[0]].to_list()
+    return str(chosen), table[:, texts[0]].to_list()
 
 
 def _holds_texts(column: Any) -> bool:
