@@ -493,6 +493,17 @@ def test_splits_may_be_given_and_stay_out_of_the_folder(one_group, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), models[0].predict(X))
 
 
+@pytest.mark.parametrize("group_map", ["splines", "fourier"])
+def test_columns_that_differ_by_almost_nothing_are_constant(group_map):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    X = np.column_stack(
+        [rng.standard_normal(60) + y, 1e-320 * rng.integers(0, 3, 60), 1e-300 * y, 1e99 * (1 + 1e-15 * y)]
+    )
+    model = GroupClassifier(group_map=group_map, n_groups=4, C=1.0, random_state=0).fit(X, y)
+    assert np.isfinite(model.contributions(X)).all()
+
+
 def test_gaps_are_filled_with_training_medians(one_group):
     X, y = flat(one_group, 200)
     X[::7, 20], X[5, 3] = np.nan, np.nan

@@ -170,6 +170,7 @@ RANKING_RIDGE = 1e-2
 SLACK = 0.01  # share of the explained loss that may be given up for fewer groups
 # features of a column in splines, of a group in waves
 BENDS = {"splines": 8, "fourier": 32}
+TINY, LEAST = 1e-12, 1e-100  # differences below this, relative to a value of at least so much, are none
 STRAIGHT = 0.5  # weight of a column beside its splines
 MAPS = ("linear", *BENDS)
 
@@ -219,7 +220,7 @@ class Standardization:
         low, high = X.min(axis=0), X.max(axis=0)
         # divided by its deviation, a rare category would be large, and a ridge would hardly hold its coefficient back
         scale = np.where(((low == X) | (high == X)).all(axis=0), (high - low) / 2, scale)
-        return cls(mean, np.where(scale <= 1e-12 * np.maximum(np.abs(mean), 1e-300), 1.0, scale))
+        return cls(mean, np.where(scale <= TINY * np.maximum(np.abs(mean), LEAST), 1.0, scale))
 
     def __call__(self, X: Array) -> Array:
         return (X - self.mean) / self.scale
@@ -249,6 +250,8 @@ class GroupMap(Shown):
             knots = [part if len(np.unique(X[:, c])) > 2 else part[:1] for c, part in zip(used, knots, strict=True)]
             starts, widths = (np.concatenate([*parts, []]) for parts in ([k[:-1] for k in knots], map(np.diff, knots)))
             columns = np.repeat(used, [len(part) - 1 for part in knots])
+            wide = widths > TINY * np.maximum(np.abs(starts), LEAST)
+            columns, starts, widths = columns[wide], starts[wide], widths[wide]
             entries = (1 / widths, (columns, np.arange(len(columns))))
             return cls(kind, csc_array(entries, shape=(X.shape[1], len(columns))), -starts / widths)
         rng, standardize, blocks = np.random.default_rng(seed), Standardization.of(X, weights), []
