@@ -33,18 +33,21 @@ WHY = {
             "A group lasso shrinks what it selects and, tuned for prediction, keeps more groups than needed; "
             "attention selects and the readout is fitted afresh, without that shrinkage."
         ),
+        "even": "Nearly every group carries something here, so that shrinking them costs little.",
         "loss": "Groups are ranked again in every fold, where the group lasso follows one path of penalties.",
     },
     "logistic regression": {
         "win": "It has to learn ten times as many coefficients, because it cannot know which group matters.",
         "even": "Nearly every group carries something here, so nearly all are kept, and it is the same model.",
+        "loss": "Groups that a validation on few rows leaves out carry something too.",
     },
     "interpret's EBM": {
         "win": (
             "It boosts a curve for every column in many small rounds, and has to learn two hundred of them where ten "
             "coefficients decide."
         ),
-        "even": "On this table curves predict no better than lines.",
+        "even": "On this table curves and pairs of columns predict no better than sums over groups.",
+        "loss": "It averages many machines with pairs of columns and leaves none out; ours keeps a few groups of a small table.",
     },
 }
 

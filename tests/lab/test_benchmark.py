@@ -141,6 +141,7 @@ def test_cases_run_alone_and_the_file_keeps_the_others(toy_benchmarks, tmp_path)
     assert table() == (["small", "large"], True)
     bench(["toy-first"], json_file=file, case=["small"])
     assert table() == (["large", "small"], True)
+    assert set(json.loads(file.read_text())["benchmarks"][0]["cases"]) == {"small", "large"}
     with pytest.raises(UsageError, match="no case of toy-first has huge in its name: small; large"):
         bench(["toy-first"], json_file=file, case=["huge"])
     with pytest.raises(UsageError, match="toy-third has no cases that can be run alone; leave --case out"):

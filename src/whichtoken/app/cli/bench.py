@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,7 +61,7 @@ def bench(
             "finished": False,
             "seconds": 0.0,
             "not_run": "",
-            "cases": [],
+            "cases": {},  # day on which each was run
             "measures": [],
         }
         found |= _stored(json_file, name) if case else {}
@@ -87,8 +88,9 @@ def bench(
                 raise
             found["not_run"] = str(error)
             out.print(f"{name} is not run: {error}")
-        found["cases"] = [part for part, ran in wanted.every.items() if ran or part in found["cases"]]
-        found["finished"] = not found["not_run"] and len(found["cases"]) == len(wanted.every)
+        today = datetime.now(UTC).date().isoformat()
+        found["cases"] |= {part: today for part, ran in wanted.every.items() if ran}
+        found["finished"] = not found["not_run"] and found["cases"].keys() >= wanted.every.keys()
         _write(json_file, tables)
         if found["measures"]:
             out.print(rows)
@@ -126,8 +128,6 @@ def _stored(file: Path | None, name: str) -> dict[str, Any]:
 
 
 def _write(file: Path | None, tables: list[dict[str, Any]]) -> None:
-    from datetime import UTC, datetime
-
     from whichtoken.lab.benchmark import PEERS
     from whichtoken.lab.canonical import plain
     from whichtoken.machine import machine, part_versions
