@@ -118,6 +118,18 @@ def test_too_few_distinct_texts_are_refused_with_the_reason(tmp_path):
         fitted(tmp_path, pd.DataFrame({"text": ["good", "bad"] * 20, "label": [1, 0] * 20}))
 
 
+def test_too_few_distinct_texts_are_learned_without_a_test_by_the_command(tmp_path, whichtoken):
+    pd.DataFrame({"text": ["good", "bad"] * 20, "label": [1, 0] * 20}).to_csv(tmp_path / "a.csv", index=False)
+    answer = whichtoken("fit", "text", tmp_path / "a.csv", "--model", tmp_path / "m", "--json", tmp_path / "a.json")
+    assert "nothing says how good the model is" in " ".join(answer.stdout.split())
+    assert "accuracy" not in answer.stdout
+    assert json.loads((tmp_path / "a.json").read_text())["training"] == 40
+    assert json.loads((tmp_path / "m" / "model-card.json").read_text())["evaluation"] is None
+    whichtoken("predict", tmp_path / "m", tmp_path / "a.csv", "--to", tmp_path / "c.csv")
+    found = pd.read_csv(tmp_path / "c.csv")
+    assert (found["predicted"] == found["label"]).all()
+
+
 def test_spellings_are_merged_into_the_most_frequent():
     merged, notes = merge_spellings(["Gut", "gut", "gut", "GUT", "schlecht", "sehr  gut", "sehr gut"])
     assert merged == ["gut", "gut", "gut", "gut", "schlecht", "sehr  gut", "sehr  gut"]

@@ -197,3 +197,36 @@ def test_sizes_of_the_yelp_reviews(real_data):
     assert data.lengths.mean() == pytest.approx(145.1, abs=0.05)
     assert data.lengths.max() == 272
     assert data.counts.nnz == pytest.approx(756_126, rel=1e-4)  # counted there with words broken at combining marks
+
+
+ENGLISH = (
+    "the film was good and the end of it is as sad as that of the book, but you are glad that this was made for it " * 8
+)
+GERMAN = (
+    "der Film ist gut und das Ende ist nicht so traurig wie das von dem Buch, aber es ist auch ein Werk mit Herz " * 8
+)
+
+
+@pytest.mark.parametrize(
+    ("stemmer", "text", "sentence"),
+    [
+        ("german", ENGLISH, "which look english"),
+        ("porter", GERMAN, "which look german"),
+        ("russian", ENGLISH, "is for cyrillic letters, and 0 of"),
+        ("english", "фильм был хороший и конец его грустный " * 20, "is for latin letters, and 0 of"),
+        ("german", GERMAN, None),
+        ("english", ENGLISH, None),
+        ("serbian", "филм је био добар film je bio dobar " * 20, None),
+        ("irish", ENGLISH, None),  # nothing is known of its short words
+        ("german", "the film was good", None),  # too short to tell
+        ("english", "inc dlrs shr net mln loss year stake oil " * 20, None),  # without short words
+    ],
+)
+def test_a_stemmer_of_another_language_is_one_sentence(stemmer, text, sentence):
+    pipeline = TextPipeline(stop_words=(), stemmer=stemmer, least_count=1, words=2)
+    tokens = pipeline.tokens([text])
+    if sentence is None:
+        pipeline.check_language(tokens)
+    else:
+        with pytest.raises(UsageError, match=sentence):
+            pipeline.check_language(tokens)

@@ -156,6 +156,17 @@ def test_mistakes_name_what_speaks_for_the_wrong_label():
     assert model.mistakes(texts, ["+", "-"] * 10).empty
 
 
+def test_mistakes_leave_out_words_that_speak_alike_in_documents_labeled_rightly():
+    names = [f"{a}{b}" for a in "bcdfg" for b in "aeiou"]
+    texts = [f"the good {name}" for name in names] + [f"bad {name}" for name in names]
+    model = TextClassifier(random_state=0).fit(texts, ["+"] * 25 + ["-"] * 25)
+    assert model.token_importance().set_index("token")["value"]["the"] < 0  # for "+"
+    new = ["the good end", "the good plan", "the bad bad bad end", "the bad bad plan"]
+    table = model.mistakes(new, ["-"] * 4)
+    assert table["token"].tolist() == ["good"]
+    assert table.iloc[0][["documents", "holding", "holding_right"]].tolist() == [2, 1.0, 0.0]
+
+
 def test_a_vectorizer_names_the_columns():
     texts = ["good film", "bad film"] * 10
     vectorizer = CountVectorizer()

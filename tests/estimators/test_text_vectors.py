@@ -53,7 +53,9 @@ def test_words_that_were_never_seen_get_a_value_from_their_neighbors(model):
 
 def test_values_are_the_direction_times_the_vectors_where_no_text_speaks(model):
     fitted, unseen = model._vectors, ~model._statistics[0].any(axis=1)
-    np.testing.assert_allclose(model.values_[unseen, 0], fitted.embedding[unseen] @ fitted.direction, atol=1e-12)
+    np.testing.assert_allclose(
+        model.values_[unseen, 0], fitted.embedding[unseen] @ fitted.direction, rtol=1e-6, atol=1e-6
+    )
     seen = np.abs(model.values_[~unseen, 0] - fitted.embedding[~unseen] @ fitted.direction)
     assert seen.max() > 1e-3
 
@@ -69,6 +71,25 @@ def test_dense_features_are_solved_as_the_same_in_one_matrix(loss):
     joined = solve_values(RidgeProblem(beside(shares, dense), rows, **given), 1e-10)
     np.testing.assert_allclose(apart.values, joined.values, atol=1e-4)
     assert apart.bias == pytest.approx(joined.bias, abs=1e-4)
+
+
+def test_the_weight_of_vectors_moves_as_far_as_held_out_documents_say():
+    places, usual = np.log([1.0, 3.0, 10.0]), np.log(3.0)
+
+    def mean(losses):
+        trials = [learning.Trial(1.0, np.full(50, loss), np.zeros(50)) for loss in losses]
+        return learning._posterior_mean(places, usual, 1.5, trials)
+
+    assert mean([0.5, 0.5, 0.5]) == pytest.approx(usual, abs=0.03)  # nothing is said
+    assert usual < mean([0.51, 0.5, 0.49]) < mean([0.54, 0.5, 0.46]) < places[2]
+    assert mean([5.0, 3.0, 0.1]) == pytest.approx(places[2])  # everything is
+
+
+def test_vectors_speak_where_too_few_texts_are_there_to_hold_some_out():
+    model = TextClassifier(vectors=(ARRAY, WORDS), min_df=1, random_state=0).fit([GOOD[0], BAD[0]], [1, 0])
+    assert model.choice_.vectors == learning.VECTOR_SHARE
+    assert not model.choice_.losses
+    assert model.predict([GOOD[30], BAD[30]]).tolist() == [1, 0]
 
 
 def test_all_weight_on_words_is_the_model_without_vectors(monkeypatch):
@@ -200,9 +221,9 @@ def test_the_vector_of_a_stem_is_the_mean_over_its_words():
 
 def test_files_of_vectors_are_read(tmp_path):
     glove, header, table = tmp_path / "glove.txt", tmp_path / "word2vec.vec", tmp_path / "table.safetensors"
-    lines = ["Good 1 0 0.5", "bad -1 0 0.5", "good 9 9 9"]
+    lines = ["Good 1 0 0.5", "bad -1 0 0.5", "good 9 9 9", ". . . 1 1 1", "at me@home.org 2 2 2"]  # GloVe has such
     glove.write_text("\n".join(lines))
-    header.write_text("\n".join(["3 3", *lines]))
+    header.write_text("\n".join(["5 3", *lines[3:], *lines[:3]]))  # the first word may have spaces, too
     save_file({"embeddings": np.array([[1, 0, 0.5], [-1, 0, 0.5], [9, 9, 9]], np.float32)}, table)
     (tmp_path / "vocab.txt").write_text("Good\nbad\ngood\n")
     found = [read_vectors(path) for path in (glove, str(header), table)]
@@ -253,6 +274,10 @@ def test_bad_uses_of_vectors_are_one_sentence(tmp_path, model):
     wrong.write_text("good 1 2 3\nbad 1 2\n")
     with pytest.raises(UsageError, match="line 2: 2 numbers instead of 3"):
         read_vectors(wrong)
+    for numbers in ("1 2 3 4", "1 2 3 -4.5e-2"):
+        wrong.write_text(f"good 1 2 3\nbad {numbers}\n")
+        with pytest.raises(UsageError, match="line 2: 4 numbers instead of 3"):
+            read_vectors(wrong)
     with pytest.raises(UsageError, match="holds counts"):
         TextClassifier(vectors=(ARRAY, WORDS)).fit(np.ones((4, 2)), [0, 1, 0, 1])
     with pytest.raises(UsageError, match="n_queries=2"):
@@ -321,6 +346,36 @@ def test_an_encoder_refuses_what_is_proven_for_words_alone(blended, tmp_path):
         TextClassifier.load(tmp_path / "model")
     again = TextClassifier.load(tmp_path / "model", encoder=Letters())
     np.testing.assert_allclose(again.decision_function(UNSEEN), blended.decision_function(UNSEEN))
+
+
+@pytest.mark.filterwarnings("ignore:.*no known word")
+@pytest.mark.parametrize("given", [{"threshold": "f1"}, {"threshold": 0.9}, {"class_weight": "balanced"}], ids=str)
+def test_thresholds_and_class_weights_hold_for_the_blend(given):
+    few = np.r_[np.arange(0, 60, 2), np.arange(1, 20, 2)]
+    model = TextClassifier(encoder=Letters(), random_state=0, **given).fit([TRAIN[i] for i in few], Y[few])
+    assert model._encoder is not None
+    mixed = [f"{good} {bad}" for good, bad in zip(UNSEEN[1::2], UNSEEN[::2], strict=True)] + UNSEEN
+    chosen = (model.predict_proba(mixed) * model.decision_weights_).argmax(axis=1)
+    np.testing.assert_array_equal(model.predict(mixed), chosen)
+    if "threshold" in given:
+        assert 0 < model.choice_.threshold < 1
+    for why in model.explain(mixed[:6]):
+        total = why.bias + sum(r.contribution for r in why.reasons) + sum(part.contribution for part in why.parts)
+        assert total == pytest.approx(why.decision, abs=1e-9)
+        assert why.flips_to is None or why.flips_to != why.label
+
+
+@pytest.mark.filterwarnings("ignore:.*no known word")
+def test_a_folder_with_vectors_and_an_encoder_gives_the_same_model_back(tmp_path):
+    given = {"vectors": (ARRAY, WORDS), "encoder": Letters()}
+    model = TextClassifier(**given, random_state=0).fit(TRAIN, Y)
+    assert model._vectors is not None
+    assert model._encoder is not None
+    model.save(tmp_path / "model")
+    again = TextClassifier.load(tmp_path / "model", **given)
+    np.testing.assert_array_equal(again.decision_function(UNSEEN), model.decision_function(UNSEEN))
+    limits = json.loads((tmp_path / "model" / "model-card.json").read_text())["limits"]
+    assert "Words that neither the training texts nor the vectors hold are ignored by all but the encoder." in limits
 
 
 @pytest.mark.parametrize(

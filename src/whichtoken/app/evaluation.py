@@ -127,6 +127,10 @@ class FitReport(Shown):
         )
 
 
+class TooFewRowsError(UsageError):
+    """There are too few rows, groups or distinct texts to hold some out for a test."""
+
+
 def evaluate_with_baselines(
     path: Path, work: Workload, scheme: Scheme, split_by: str | None = None
 ) -> tuple[FitReport, Trained, Rows]:
@@ -271,7 +275,7 @@ def _splits(path: Path, work: Workload, scheme: Scheme, used: Rows) -> list[list
         common = np.flatnonzero(~always)
         if len(np.unique(labels[common])) < 2:
             once = "; copies of one text count once" if work.copies is not None else ""
-            raise UsageError(f"{shown(path)}: {_too_few(clusters is not None, scheme)}{once}")
+            raise TooFewRowsError(f"{shown(path)}: {_too_few(clusters is not None, scheme)}{once}")
         inner = None if clusters is None else clusters[common]
         kept = np.flatnonzero(always)
         repeats = [
@@ -333,7 +337,7 @@ def _one_split(
     test = math.ceil(share * len(units))
     if min(test, len(units) - test) < needed:
         what = "row" if clusters is None else "group"
-        raise UsageError(
+        raise TooFewRowsError(
             f"{shown(path)}: a test share of {share:g} puts {test} of {counted(len(units), what)} into the test and leaves"
             f" {len(units) - test} for training; each part needs at least {needed}"
         )

@@ -16,6 +16,7 @@ from whichtoken.app.evaluation import (
     TEXTS,
     FitReport,
     Scheme,
+    TooFewRowsError,
     Trained,
     Workload,
     check_baseline,
@@ -41,6 +42,7 @@ from whichtoken.app.readers import (
 from whichtoken.attention import RaggedArray
 from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
 from whichtoken.datasets.word_split import has_markup, split_words
+from whichtoken.display.shown import Shown
 from whichtoken.display.terminal import each_warning_once
 from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
@@ -404,6 +406,14 @@ class TextRoles:
         return {"text": self.text, "label": self.label} | ({} if self.split_by is None else {"split": self.split_by})
 
 
+@dataclass(frozen=True)
+class UntestedFit(Shown):
+    """What `whichtoken fit text` prints where there was nothing to test on."""
+
+    training: int
+    notes: tuple[str, ...]
+
+
 def fit_text(
     path: Path,
     folder: Path,
@@ -413,12 +423,14 @@ def fit_text(
     options: Mapping[str, Any] | None = None,
     drop_missing: bool = False,
     memory: int | None = None,
+    untested: bool = False,
     **form: Unpack[TableForm],
-) -> FitReport:
+) -> Any:
     """Train a `TextClassifier` with some options on a table of texts and labels, evaluate it, and save it.
 
     With `memory`, in bytes, texts whose counts would take more are learned in parts: a fit on as many as there is room for,
     chosen at random, then updates by the others. The baseline sees the first part only.
+    Returns a `FitReport`. Too few distinct texts for a test are refused, or with `untested` only learned: an `UntestedFit`.
     """
     roles, scheme = roles or TextRoles(), scheme or Scheme()
     check_writable(folder)
@@ -449,7 +461,13 @@ def fit_text(
         _room(memory, len(labels), words, options),
     )  # fmt: skip
     with each_warning_once():
-        report, kept, held = evaluate_with_baselines(path, work, scheme, roles.split_by)
+        try:
+            report, kept, held = evaluate_with_baselines(path, work, scheme, roles.split_by)
+        except TooFewRowsError:
+            if not untested:
+                raise
+            report, kept, held = None, work.ours(np.arange(len(labels))), np.empty(0, np.intp)
+            notes.append("too few distinct texts for a test: all are learned, and nothing says how good the model is")
         kept.model.save(folder)
         describe_table(folder, {"roles": roles.special})
     notes += [*_flip_note(work.flips.get(held.tobytes(), [])), *_copy_note(same, copies), *work.leaks.values()]
@@ -471,7 +489,11 @@ def fit_text(
         notes.append(
             "too few distinct texts to hold some out: C and the null token are the defaults, and probabilities are not calibrated"
         )
-    return _write_card(folder, path, labels, list(roles.special.values()), report, notes)
+    columns = list(roles.special.values())
+    if report is not None:
+        return _write_card(folder, path, labels, columns, report, notes)
+    add_to_card(folder, DataCard.of(path, labels, columns), None)
+    return UntestedFit(len(labels), tuple(notes))
 
 
 WORD, LIBRARIES = (

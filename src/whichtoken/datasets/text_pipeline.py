@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,18 +26,10 @@ from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.reading import read_text, shown
 
-_WORDS = """
-i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him his himself
-she she's her hers herself it it's its itself they them their theirs themselves what which who whom this that that'll
-these those am is are was were be been being have has had having do does did doing a an the and but if or because as
-until while of at by for with about against between into through during before after above below to from up down in
-out on off over under again further then once here there when where why how all any both each few more most other some
-such no nor not only own same so than too very s t can will just don don't should should've now d ll m o re ve y ain
-aren aren't couldn couldn't didn didn't doesn doesn't hadn hadn't hasn hasn't haven haven't isn isn't ma mightn mightn't
-mustn mustn't needn needn't shan shan't shouldn shouldn't wasn wasn't weren weren't won won't wouldn wouldn't
-"""
-
-ENGLISH_STOP_WORDS: tuple[str, ...] = tuple(_WORDS.split())
+_LANGUAGES = tomllib.loads(files(__package__).joinpath("languages.toml").read_text(encoding="utf-8"))
+ENGLISH_STOP_WORDS: tuple[str, ...] = tuple(_LANGUAGES["english_stop_words"].split())
+SAME_LANGUAGE = {"porter": "english", "dutch_porter": "dutch"}
+ENOUGH_WORDS, ANOTHER = 100, 0.1  # words to tell a language by; share of those in its script, or of its short words
 
 
 UNKNOWN = "[UNK]"
@@ -152,6 +147,37 @@ class TextPipeline(Shown):
                 f"{{stemmer}} must be one of {', '.join(Stemmer.algorithms())}, or None", stemmer=self.stemmer
             )
         return list(Stemmer.Stemmer(self.stemmer, 0).stemWords(words))  # 0: no cache, the words are distinct
+
+    def check_language(self, tokens: TokenSequences) -> None:
+        """Refuse a stemmer where the tokens are clearly those of another script or language."""
+        if self.stemmer is None or self.word_pieces is not None:
+            return
+        counts, script = (
+            np.bincount(tokens.ids, minlength=len(tokens.names)),
+            _LANGUAGES["scripts"].get(self.stemmer, "LATIN"),
+        )
+        letters = [unicodedata.name(name[:1], "") if name[:1].isalpha() else None for name in tokens.names]
+        words = counts[[letter is not None for letter in letters]].sum()
+        known = counts[[letter is not None and letter.startswith(script) for letter in letters]].sum()
+        if words < ENOUGH_WORDS:
+            return
+        if known < ANOTHER * words:
+            raise UsageError(
+                f"{{stemmer}} is for {script.lower() or 'its own'} letters, and {known} of {words} words of the texts have such;"
+                " choose the language of the texts, or None", stemmer=self.stemmer
+            )  # fmt: skip
+        place = dict(zip(tokens.names, counts.tolist(), strict=True))
+        shares = {
+            language: sum(place.get(stem, 0) for stem in set(self._stem(listed.split()))) / words
+            for language, listed in _LANGUAGES["words"].items()
+        }
+        own, likely = SAME_LANGUAGE.get(self.stemmer, self.stemmer), max(shares, key=shares.__getitem__)
+        if own in shares and shares[likely] > ANOTHER and shares[own] < shares[likely] / 4:
+            raise UsageError(
+                f"{{stemmer}} does not fit the texts, which look {likely}: its most frequent short words are"
+                f" {shares[likely]:.0%} of all words, those of {own} {shares[own]:.0%}; choose {likely}, or None",
+                stemmer=self.stemmer,
+            )
 
     def _spell(self, stems: list[str]) -> dict[str, list[str]]:
         if self.word_pieces is None:

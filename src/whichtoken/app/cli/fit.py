@@ -108,7 +108,11 @@ def _trains(function: Callable[..., Any]) -> Callable[..., None]:
 
         if request.json_file is not None:
             write_text(request.json_file, json.dumps(asdict(report), indent=1, allow_nan=False))
-        print_evaluation(report)
+        if hasattr(report, "test"):
+            print_evaluation(report)
+        else:
+            for sentence in report.notes:
+                say(sentence)
         say(f"model: {request.model}")
 
     # the file and the folder first, then the options of this kind
@@ -182,7 +186,8 @@ def fit_text_file(
     settings: dict[str, Any] = {"ngram_range": counted, "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
     settings |= {"class_weight": request.class_weight, "threshold": _threshold(threshold)}
     settings |= {"vectors": vectors, "encoder": encoder}
-    report = request.run(fit_text, TextRoles(text, label, request.split_by), options=settings, memory=memory)
+    roles = TextRoles(text, label, request.split_by)
+    report = request.run(fit_text, roles, options=settings, memory=memory, untested=True)
     if explainer is not None:
         from whichtoken.app.cli.models import write_explainer
 

@@ -29,7 +29,6 @@ from whichtoken.estimators.text.counting import (
     leave_out_rare_classes,
     listed_texts,
     row_blocks,
-    token_vectors,
     vectors_of_tokens,
 )
 from whichtoken.estimators.text.learning import (
@@ -40,8 +39,9 @@ from whichtoken.estimators.text.learning import (
     fit_documents,
     held_out_splits,
     update_model,
+    weigh_decisions,
 )
-from whichtoken.estimators.text.model import FittedVectors, TextModel, source_encoder, source_vectors
+from whichtoken.estimators.text.model import FittedVectors, TextModel, add_words, source_encoder, source_vectors
 from whichtoken.theory.trained_embeddings.score_descent import Scores
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     max_epochs, batch_size : int
         Length of the training of several queries or embeddings.
     cv : int, splitter or list of splits, default=5
-        Folds of the validation; of a number, one fold is enough from 4000 documents on.
+        Folds of the validation; of a number, so many of them are used as hold out enough documents.
     min_class : int, default=1
         Classes with fewer documents are left out, with a warning. Those that have fewer than `cv` are learned, but never
         held out.
@@ -203,8 +203,6 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
             texts = [text for text, keep in zip(texts, kept, strict=False) if keep]
             together = None if together is None else together[kept]
         codes = encode_classes(labels, counts.shape[0], self.classes_)
-        if self.encoder is not None and (self.threshold is not None or self.class_weight is not None):
-            raise ValueError("threshold and class_weight weigh the words alone; leave them out with an encoder")
         if self.threshold is not None and (len(self.classes_) > 2 or self.dim is not None):
             raise ValueError(
                 f"threshold={self.threshold!r} is for two classes and dim=None; y has {len(self.classes_)} classes"
@@ -218,11 +216,19 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
                 from whichtoken.estimators.text.encoder import fit_encoder
 
                 documents = self._documents(counts, codes, weights)
-                self._encoder, factor, temperature = fit_encoder(embeddings, texts, documents, *held)
+                self._encoder, factor, temperature, blended = fit_encoder(embeddings, texts, documents, *held)
                 if self._encoder is not None:
-                    self.values_, self.intercept_ = factor * self.values_, factor * self.intercept_
-                    self.choice_ = replace(self.choice_, temperature=temperature)
+                    scores = replace(self.scores_, values=factor * self.values_, bias=factor * self.intercept_)
+                    if isinstance(scores, SpelledScores):
+                        scores = replace(scores, direction=factor * scores.direction)
+                    self._set_scores(scores)
+                    rows, shifts = np.concatenate([part for _, part in held[0]]), self._log_weights(documents)
+                    known = blended, codes[rows], documents.weights[rows], shifts, self.threshold
+                    self.choice_ = weigh_decisions(replace(self.choice_, temperature=temperature), *known)
         self._statistics = token_statistics(counts, codes, len(self.classes_))
+        if vectors is not None and self._vectors is not None:
+            self.vocabulary_ = add_words(self, self._vocabulary.tokenizer, self.vocabulary_, vectors)
+            self._vocabulary = Vocabulary(self._vocabulary.tokenizer, self.vocabulary_)
         return self
 
     def _fit_words_or_pairs(
@@ -240,6 +246,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         self._vocabulary = Vocabulary(every.tokenizer, tuple(every.names[k] for k in columns))
         self.vocabulary_ = self._vocabulary.names
         known = np.flatnonzero(np.isin(columns, frequent))
+        columns = np.append(columns, np.arange(len(every.names), counts.shape[1]))
         words = self._fit_tokens(counts[:, columns], codes, weights, groups, copies, stream, vectors, known)
         if not self.choice_.losses or PAIRS_EARN * self.choice_.held_out <= fitted["choice_"].held_out:
             return words
@@ -257,13 +264,13 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         spelled, embedding, few = None, None, counts[:, frequent] if vectors is not None else counts
         if vectors is not None:
             embedding = vectors_of_tokens(self._vocabulary.tokenizer, self.vocabulary_, vectors)
+            embedding = np.vstack([embedding, np.zeros((1, vectors.dim), np.float32)])
             spelled = self._documents(counts, codes, weights, self._start(counts), embedding)
         documents = self._documents(few, codes, weights, self._start(few))
         scores, self.choice_, self._memory, held = fit_documents(documents, groups, copies, self, rng, spelled)
         self._vectors = None
         if vectors is not None and embedding is not None and isinstance(scores, SpelledScores):
-            own, few = token_vectors(self._vocabulary.tokenizer, vectors)[0], counts
-            listed = np.array([name in own for name in self.vocabulary_])
+            few, listed = counts, np.zeros(len(embedding), bool)
             self._vectors = FittedVectors(vectors.name, vectors.sha256, embedding, listed, scores.direction)
         elif vectors is not None:
             self.vocabulary_ = tuple(self.vocabulary_[token] for token in frequent)
@@ -316,8 +323,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         scores, self.choice_, self._memory = update_model(*state, documents, seen, self.n_jobs)
         self._set_scores(scores)
         new = token_statistics(counts, labels, len(self.classes_))
-        # a model from an older folder knows no documents by token
-        self._statistics = tuple(a + b for a, b in zip(self._statistics, new, strict=False))
+        self._statistics = tuple(a + b for a, b in zip(self._statistics, new, strict=True))
         return self
 
     def token_importance(self, X: Any = None, y: Any = None, repeats: int = 0, level: float = 0.95) -> pd.DataFrame:

@@ -188,8 +188,13 @@ class Vocabulary:
     def learn(
         cls, tokenizer: Tokenizer, texts: Iterable[str], ngrams: int, min_df: int, vectors: WordVectors | None = None
     ) -> tuple[Vocabulary, sparse.csr_array, NDArray[np.intp]]:
-        """Keep what stands in enough texts, and all that has a vector; also the counts of the texts, and groups of copies."""
+        """Keep what stands in enough texts or has a vector; also the counts of the texts, and groups of copies.
+
+        With vectors the counts have one more column, which stands for all words that have a vector and are in no text.
+        """
         sequences = distributed_tokens(tokenizer, texts) if is_partitioned(texts) else tokenizer.tokens(texts)
+        if isinstance(tokenizer, TextPipeline):
+            tokenizer.check_language(sequences)
         copies = duplicate_groups(text_signatures(sequences))[1]
         first = np.unique(copies, return_index=True)[1]
         # copies count once: else each word of a text that stands there twice would be one of two texts
@@ -207,9 +212,12 @@ class Vocabulary:
                 raise UsageError(
                     f"vectors of {vectors.name or 'the array'} have none of the {len(words)} words of the documents"
                 )
-            names = with_words(names, known | set(token_vectors(tokenizer, vectors)[0]))
+            names = with_words(names, known)
         vocabulary = cls(tokenizer, names)
-        return vocabulary, vocabulary.table.count(sequences), copies
+        counts = vocabulary.table.count(sequences)
+        if vectors is not None:
+            counts.resize(counts.shape[0], len(names) + 1)
+        return vocabulary, counts, copies
 
     def without_pairs(self) -> NDArray[np.intp]:
         """Columns of single tokens, and of neighbors that count together whatever is asked for."""
@@ -230,13 +238,21 @@ class Vocabulary:
         return _warn_of_empty(found.count((len(texts), len(self.names)))), Places(starts, stops)
 
 
-def with_words(names: Iterable[str], words: set[str]) -> tuple[str, ...]:
+def with_words(names: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
     """Names and words in the order of a vocabulary: shorter n-grams first, then by the alphabet."""
-    return tuple(sorted({*names, *words}, key=lambda name: (name.count(" "), name)))
+    # words that are in order make one quick pass of the first sort, and few names are n-grams
+    every = sorted(dict.fromkeys(chain(words, names)))
+    longer = {name: name.count(" ") for name in names if " " in name}
+    if longer:
+        every = [*(name for name in every if name not in longer), *sorted(longer, key=lambda n: (longer[n], n))]
+    return tuple(every)
 
 
 def token_vectors(tokenizer: Tokenizer, vectors: WordVectors) -> tuple[dict[str, int], NDArray[np.float32]]:
-    """Tokens that a word with a vector becomes alone, by row, and their vectors: the mean over such words, as for a stem."""
+    """Tokens that a word with a vector becomes alone, in the order of a vocabulary, with their rows, and their vectors.
+
+    A vector is the mean over such words, as for a stem.
+    """
     try:
         return _token_vectors(tokenizer, vectors)  # type: ignore[arg-type]
     except TypeError:  # word pieces in a list cannot be the key of a cache
@@ -247,16 +263,18 @@ def token_vectors(tokenizer: Tokenizer, vectors: WordVectors) -> tuple[dict[str,
 def _token_vectors(tokenizer: Tokenizer, vectors: WordVectors) -> tuple[dict[str, int], NDArray[np.float32]]:
     found = tokenizer.tokens(vectors.words)
     words = np.flatnonzero(found.lengths == 1)
-    tokens, rows = np.unique(found.ids[found.starts[words]], return_inverse=True)
-    shares = sparse.csr_array((np.ones(len(words), np.float32), (rows, words)), (len(tokens), len(vectors.words)))
+    alone = [found.names[token] for token in found.ids[found.starts[words]]]
+    places = {token: row for row, token in enumerate(sorted(set(alone)))}
+    rows = [places[token] for token in alone]
+    shares = sparse.csr_array((np.ones(len(words), np.float32), (rows, words)), (len(places), len(vectors.words)))
     means = shares @ vectors.of(vectors.words) / shares.sum(axis=1)[:, None]
-    return {found.names[token]: row for row, token in enumerate(tokens)}, np.asarray(means, dtype=np.float32)
+    return places, np.asarray(means, dtype=np.float32)
 
 
 def vectors_of_tokens(tokenizer: Tokenizer, names: Sequence[str], vectors: WordVectors) -> NDArray[np.float32]:
     """Vectors of tokens, (|S|, dim); 0 for n-grams and where nothing is known."""
     places, means = token_vectors(tokenizer, vectors)
-    rows = np.array([places.get(name, -1) for name in names])
+    rows = np.array([places.get(name, -1) for name in names], np.int64)
     found, others = means[rows], np.flatnonzero(rows < 0)
     found[others] = vectors.of([names[place] for place in others.tolist()])
     return np.asarray(found)

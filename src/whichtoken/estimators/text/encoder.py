@@ -131,14 +131,17 @@ def embed_parts(embeddings: Embeddings, texts: Sequence[str]) -> tuple[NDArray[n
 
 def fit_encoder(
     embeddings: Embeddings, texts: Sequence[str], documents: Documents, splits: Splits, words: Array
-) -> tuple[EncoderPart | None, float, float]:
-    """The part of the encoder, the factor of the words beside it, and the temperature of both; None where it does not help.
+) -> tuple[EncoderPart | None, float, float, Array]:
+    """The part of the encoder, the factor of the words beside it, the temperature of both, and their held-out outputs.
+
+    There is no part where the encoder does not help.
 
     `words` are the outputs of the words on the texts that the splits hold out: so both halves of the blend are cross-fitted.
     """
     owners, parts = embed_parts(embeddings, texts)
-    means = np.stack([np.bincount(owners, column) for column in parts.T], axis=1) / np.bincount(owners)[:, None]
-    mean = means.mean(axis=0)
+    sums = np.stack([np.bincount(owners, column) for column in parts.T], axis=1)
+    means = (sums / np.bincount(owners)[:, None]).astype(np.float32)
+    mean = means.mean(axis=0, dtype=np.float64)
     size = max(float(np.mean(np.sum((means - mean) ** 2, axis=1))), 1e-12)
     spread = np.append(np.full(means.shape[1], 1 / size), 1.0)
     nothing = sparse.csr_array((len(means), 0))
@@ -169,7 +172,7 @@ def fit_encoder(
     blends = {w: (1 - w) * of_words * words + w * of_own * tried[C] for w in (0.0, *SHARES)}
     share = min(blends, key=lambda w: loss(blends[w])[0])
     if not share:
-        return None, 1.0, 1.0
+        return None, 1.0, 1.0, words
     u, c = solve(np.arange(len(means)), C)
     part = EncoderPart(embeddings, share * of_own * u, share * of_own * c, share)
-    return part, (1 - share) * of_words, loss(blends[share])[1]
+    return part, (1 - share) * of_words, loss(blends[share])[1], blends[share]

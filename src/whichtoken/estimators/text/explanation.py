@@ -20,7 +20,13 @@ from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
 from whichtoken.estimators._common import plain_label
 from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
-from whichtoken.estimators.text.counting import count_documents, encode_classes, listed_texts, texts_of
+from whichtoken.estimators.text.counting import (
+    count_documents,
+    document_frequency,
+    encode_classes,
+    listed_texts,
+    texts_of,
+)
 from whichtoken.estimators.text.learning import decide
 from whichtoken.estimators.text.model import flipping_sets
 
@@ -260,7 +266,7 @@ def _confirmed(why: TextExplanation, parts: tuple[TextPart, ...]) -> TextExplana
             outputs = model._outputs(count_documents(model, shorter)) + own
         label = int(np.flatnonzero(model.classes_ == why.label)[0])
         place, sign = (label, 1.0) if own.shape[1] > 1 else (0, 1.0 if label else -1.0)
-        return decide(outputs), sign * outputs[:, place], sign * own[:, place]
+        return decide(outputs - model._offset), sign * outputs[:, place], sign * own[:, place]
 
     if not reasons:
         return why
@@ -348,24 +354,27 @@ def mistakes(model: TextModel, X: Any, y: Any, n: int) -> pd.DataFrame:
     """See `TextModel.mistakes`."""
     import pandas as pd
 
-    found = explain(model, X)
-    true = model.classes_[encode_classes(y, len(found), model.classes_)]
-    wrong: dict[tuple[Any, Any], list[TextExplanation]] = {}
-    for label, item in zip(true.tolist(), found, strict=True):
-        if item.label != label:
-            wrong.setdefault((label, item.label), []).append(item)
+    X = X if (found := texts_of(X)) is None else list(found)
+    counts = count_documents(model, X)
+    true, said = encode_classes(y, counts.shape[0], model.classes_), decide(model._decisions(X) - model._offset)
+
     rows = []
-    for (label, said), items in sorted(wrong.items(), key=lambda pair: -len(pair[1])):
-        columns = np.concatenate([item.columns for item in items])
-        sums = np.bincount(
-            columns, np.concatenate([item.contributions for item in items]), minlength=len(model.token_names_)
-        )
-        holding = np.bincount(columns, minlength=len(sums)) / len(items)
-        for s in np.argsort(-sums, kind="stable")[:n]:
-            if sums[s] > 0:
-                row = {"true": label, "predicted": said, "documents": len(items), "token": model.token_names_[s]}
-                rows.append({**row, "holding": float(holding[s]), "contribution": float(sums[s] / len(items))})
-    return pd.DataFrame(rows, columns=["true", "predicted", "documents", "token", "holding", "contribution"])
+    pairs, sizes = np.unique(np.stack([true, said])[:, true != said], axis=1, return_counts=True)
+    for (label, taken), size in sorted(zip(pairs.T.tolist(), sizes.tolist(), strict=True), key=lambda pair: -pair[1]):
+        wrong, right = (counts[(true == label) & (said == one)] for one in (taken, label))
+        holding, elsewhere = (document_frequency(some) / max(some.shape[0], 1) for some in (wrong, right))
+        side, column = (1.0, taken) if len(model.classes_) > 2 else (1.0 if taken else -1.0, 0)
+        adds = _attention(model, wrong, np.full(size, column))[1]
+        adds = side * np.bincount(wrong.indices, adds, minlength=wrong.shape[1]) / size
+        # a word that as many rightly labeled documents of the class hold does not explain the mistake
+        excess = adds * np.maximum(1 - elsewhere / np.maximum(holding, 1e-300), 0)
+        for s in np.argsort(-excess, kind="stable")[:n]:
+            if excess[s] > 0:
+                row = {"true": model.classes_[label], "predicted": model.classes_[taken], "documents": size}
+                row |= {"token": model.token_names_[s], "holding": float(holding[s])}
+                rows.append({**row, "holding_right": float(elsewhere[s]), "contribution": float(adds[s])})
+    columns = ["true", "predicted", "documents", "token", "holding", "holding_right", "contribution"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _reordered(

@@ -22,12 +22,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import expit, log_softmax
+from scipy.special import expit, log_softmax, logit
 
 from whichtoken.display.shown import Shown
 from whichtoken.estimators.text.counting import BLOCK, Documents, attention_shares, row_blocks
@@ -57,7 +57,7 @@ class RidgeProblem:
     values: Array | None = None  # g0, (|S|,); 0 by default
     bias: float = 0.0  # b0
     mean: Array | None = None  # (|S|,)
-    dense: Array | None = None  # features that every document has, after those of the tokens: (n, dim)
+    dense: NDArray[np.float32] | None = None  # features that every document has, after those of the tokens: (n, dim)
 
     @property
     def features(self) -> sparse.csr_array:
@@ -65,7 +65,7 @@ class RidgeProblem:
         return self.shares if self.dense is None else beside(self.shares, self.dense)
 
 
-def beside(shares: sparse.csr_array, dense: Array) -> sparse.csr_array:
+def beside(shares: sparse.csr_array, dense: NDArray[Any]) -> sparse.csr_array:
     """Dense columns after sparse ones."""
     return sparse.csr_array(sparse.hstack([shares, sparse.csr_array(dense)], format="csr"))
 
@@ -79,13 +79,13 @@ class SolvedValues:
     gap: float  # to the minimum, at most, relative to the objective
 
 
-def solve_values(
-    problem: RidgeProblem, tolerance: float = TOLERANCE, near: tuple[Array, float] | None = None
-) -> SolvedValues:
-    """The minimizer, up to `tolerance` times the objective; `near` has values and bias that are close to it, if any are known."""
+def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: SolvedValues | None = None) -> SolvedValues:
+    """The minimizer, up to `tolerance` times the objective; `near` is close to it, if anything that is so is known."""
     from whichtoken.estimators.text.dual_ascent_kernels import ascend
 
-    shares, dense = problem.shares, np.empty((problem.shares.shape[0], 0)) if problem.dense is None else problem.dense
+    shares, nothing = problem.shares, np.empty((problem.shares.shape[0], 0), np.float32)
+    # half the memory is most of the time of a pass, and vectors have no more digits
+    dense = nothing if problem.dense is None else np.asarray(problem.dense, np.float32)
     tokens = shares.shape[1] + dense.shape[1]
     spread = np.ones(tokens + 1) if problem.spread is None else problem.spread
     mean = np.zeros(tokens) if problem.mean is None else problem.mean
@@ -94,7 +94,9 @@ def solve_values(
     values, logistic = start.copy(), problem.loss == "logistic"
     duals = problem.bounds / 2 if logistic else np.zeros(len(problem.bounds))
     if near is not None:
-        slopes = -loss_slopes(problem.signs * (shares @ near[0] + near[1]), problem.loss)[0]
+        known, direction = near.values[: shares.shape[1]], near.values[shares.shape[1] :].astype(np.float32)
+        outputs = shares @ known + dense @ direction + near.bias
+        slopes = -loss_slopes(problem.signs * outputs, problem.loss)[0]
         duals = problem.bounds * (slopes.clip(1e-9, 1 - 1e-9) if logistic else slopes)
     bias, gap = ascend(
         shares.indptr.astype(np.int64), shares.indices.astype(np.int32, copy=False), shares.data, dense, rows.copy(),
@@ -188,6 +190,12 @@ class SpelledScores(Scores):
 
     direction: Array = field(default_factory=lambda: np.zeros((0, 1)))  # v, (dim, outputs)
 
+    @classmethod
+    def of(cls, selection: Array, parts: Array, bias: Array, log_null: float, vectors: NDArray[np.float32]) -> Self:
+        """From delta and v, which stand below each other in `parts`."""
+        own, direction = np.split(parts, [len(vectors)])
+        return cls(selection, (own + vectors @ direction)[:, None], bias, log_null, direction)
+
 
 def split_values(scores: Scores, vectors: NDArray[np.float32] | None) -> Array:
     """The parameters (delta, v) of a model, (|S| + dim, outputs); without vectors the values."""
@@ -214,9 +222,10 @@ class AttendedDocuments:
         return cls(documents, selection, log_null, shares, float(squares.mean()) or 1.0)
 
     @cached_property
-    def dense(self) -> Array | None:
+    def dense(self) -> NDArray[np.float32] | None:
         """The mean of the vectors of each document under its attention, (n, dim)."""
-        return None if self.documents.vectors is None else np.asarray(self.shares @ self.documents.vectors)
+        vectors = self.documents.vectors
+        return None if vectors is None else np.asarray(self.shares @ vectors, dtype=np.float32)
 
     @cached_property
     def ridge(self) -> tuple[Array, Array | None]:
@@ -224,7 +233,7 @@ class AttendedDocuments:
         tokens = np.full(self.shares.shape[1], self.concentration)
         if self.dense is None:
             return np.append(tokens, 1.0), None
-        mean = self.dense.mean(axis=0)
+        mean = self.dense.mean(axis=0, dtype=np.float64)
         spread = max(float(np.mean(np.sum((self.dense - mean) ** 2, axis=1))), 1e-12)
         return np.concatenate([tokens, np.full(len(mean), spread), [1.0]]), np.append(np.zeros(len(tokens)), mean)
 
@@ -244,17 +253,24 @@ class AttendedDocuments:
             for signs in output_signs(self.documents)
         ]
 
+    def outputs(self, solved: Sequence[SolvedValues]) -> Array:
+        """Outputs of the documents with these values, (n, outputs)."""
+        (values, bias), tokens = _stacked(solved), self.shares.shape[1]
+        outputs = self.shares @ values[:tokens] + bias
+        return np.asarray(outputs if self.dense is None else outputs + self.dense @ values[tokens:].astype(np.float32))
+
     def scores(self, solved: Sequence[SolvedValues]) -> Scores:
         """The model with these values."""
-        queries = self.selection.shape[1]
-        values = np.stack([output.values for output in solved], axis=1)  # (queries * |S| [+ dim], outputs)
-        bias = np.array([output.bias for output in solved])
+        (values, bias), queries = _stacked(solved), self.selection.shape[1]
         if self.documents.vectors is not None:
-            tokens = self.shares.shape[1]
-            whole = values[:tokens] + self.documents.vectors @ values[tokens:]
-            return SpelledScores(self.selection, whole[:, None], bias, self.log_null, values[tokens:])
+            return SpelledScores.of(self.selection, values, bias, self.log_null, self.documents.vectors)
         heads = values.reshape(queries, -1, values.shape[1]).transpose(1, 0, 2)
         return Scores(self.selection, np.ascontiguousarray(heads), bias, self.log_null)
+
+
+def _stacked(solved: Sequence[SolvedValues]) -> tuple[Array, Array]:
+    """Values, (queries * |S| [+ dim], outputs), and bias, (outputs,)."""
+    return np.stack([output.values for output in solved], axis=1), np.array([output.bias for output in solved])
 
 
 def output_signs(documents: Documents) -> list[Array]:
@@ -268,32 +284,12 @@ def fit_values(
     recipe: TextRecipe,
     jobs: int | None = None,
     tolerance: float = TOLERANCE,
-    near: Scores | None = None,
-) -> Scores:
-    """The model with the best values for documents `rows`; `near` is one with similar values, of one query, to start from."""
-    known = [None] * attended.documents.outputs if near is None else zip(near.values[:, 0].T, near.bias, strict=True)
-    pairs = zip(attended.problems(rows, recipe), known, strict=True)
-    calls = [partial(solve_values, problem, tolerance=tolerance, near=start) for problem, start in pairs]
-    return attended.scores(run_in_threads(calls, jobs))
-
-
-def fit_values_and_attention(
-    attended: AttendedDocuments,
-    rows: NDArray[np.int64],
-    recipe: TextRecipe,
-    ridge: float,
-    jobs: int | None = None,
-    tolerance: float = TOLERANCE,
-    near: Scores | None = None,
-) -> list[Scores]:
-    """The model with the attention of the start, and, if the recipe says so, the one after a step of the attention."""
-    scores = fit_values(attended, rows, recipe, jobs, tolerance, near)
-    if not recipe.attention_step:
-        return [scores]
-    documents, selection = attended.documents, step_attention(attended, rows, scores, recipe.loss, ridge)
-    del attended  # its shares are most of the memory of a fit: free them, where nobody else needs them, before the next
-    moved = AttendedDocuments.of(documents, selection, scores.log_null)
-    return [scores, fit_values(moved, rows, recipe, jobs, tolerance, scores if selection.shape[1] == 1 else None)]
+    near: Sequence[SolvedValues] | None = None,
+) -> list[SolvedValues]:
+    """The best values of each output for documents `rows`; `near` are similar ones to start from."""
+    starts: Sequence[SolvedValues | None] = near or [None] * attended.documents.outputs
+    pairs = zip(attended.problems(rows, recipe), starts, strict=True)
+    return run_in_threads([partial(solve_values, problem, tolerance, start) for problem, start in pairs], jobs)
 
 
 def step_attention(
@@ -344,10 +340,16 @@ Splits = list[tuple[Rows, Rows]]
 
 C_GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # weaker and weaker ridge on the values
 NULL_GRID = (0.03, 0.1, 0.3, 1.0, 3.0)
-VECTOR_GRID, USUAL_SHARE = (0.2, 0.5, 0.8, 0.95), 0.5
+VECTOR_SHARES, VECTOR_SHARE, SHARE_SPREAD = (
+    (0.05, 0.2, 0.5, 0.8),
+    0.5,
+    2.0,
+)  # tried; usual; of the prior on the log odds
+VECTOR_CS, C_SPREAD = (1.0, 3.0, 10.0, 30.0), 1.5  # tried beside vectors; of the prior on the logarithm
+VECTOR_HELD = 300  # held-out documents that are enough for these means
 DEFAULT = TextRecipe(C=3.0, loss="logistic", null=0.3, attention_step=False)  # where nothing can be held out
 TRIED = 1e-3  # gap of the values in a trial: far below what held-out documents can distinguish
-ENOUGH = 4000  # documents from which on one fold is enough on the way to a choice
+ENOUGH = 800  # held-out documents that are enough on the way to a choice
 HELD = 2500  # held-out documents that are enough in the end: so many folds, or all of them
 
 
@@ -410,11 +412,12 @@ class Trials:
         self.found: dict[tuple[TextRecipe, int], Trial] = {}  # by recipe and number of splits
         self._outputs: dict[tuple[TextRecipe, int], Array] = {}  # by recipe and split
         self._attended: dict[tuple[float, int], AttendedDocuments] = {}
-        self._last: dict[tuple[str, int], Scores] = {}  # by loss and split, of one query
+        self._last: dict[tuple[str, int], list[SolvedValues]] = {}  # by loss and split, of one query
 
-    def run(self, recipes: Sequence[TextRecipe], thorough: bool = True) -> list[Trial]:
-        """Try what was not tried yet: on all splits, or on one where there are many documents."""
-        number = len(self.splits) if thorough or len(self.documents.labels) < ENOUGH else 1
+    def run(self, recipes: Sequence[TextRecipe], enough: float = np.inf) -> list[Trial]:
+        """Try what was not tried yet: on all splits, or on as many as hold out `enough` documents."""
+        before = np.cumsum([0, *(len(held) for _, held in self.splits[:-1])])
+        number = int((before < enough).sum())
         missing = [
             (recipe, place) for recipe in recipes for place in range(number) if (recipe, place) not in self._outputs
         ]
@@ -423,10 +426,10 @@ class Trials:
         # another C or null token moves the values a little only; of several threads none starts from what another one just found
         near = [self._last.get((recipe.loss, place)) for recipe, place in missing]
         calls = [partial(self._held_out, *pair, start) for pair, start in zip(missing, near, strict=True)]
-        for (recipe, place), (outputs, scores) in zip(missing, run_in_threads(calls, self.jobs), strict=True):
+        for (recipe, place), (outputs, solved) in zip(missing, run_in_threads(calls, self.jobs), strict=True):
             self._outputs[recipe, place] = outputs
-            if scores is not None and scores.selection.shape[1] == 1:
-                self._last[recipe.loss, place] = scores
+            if self.starts[place].shape[1] == 1:
+                self._last[recipe.loss, place] = solved
         held = np.concatenate([held for _, held in self.splits[:number]])
         labels, weights = self.documents.labels[held], self.documents.weights[held]
         for recipe in recipes:
@@ -450,9 +453,9 @@ class Trials:
         outputs = np.concatenate([self._outputs[recipe, place] for place in range(len(self.splits))])
         return outputs, self.documents.labels[held], self.documents.weights[held]
 
-    def best(self, recipes: Sequence[TextRecipe], thorough: bool = True) -> TextRecipe:
+    def best(self, recipes: Sequence[TextRecipe], enough: float = np.inf) -> TextRecipe:
         """The one with the smallest held-out loss."""
-        losses = [trial.loss for trial in self.run(recipes, thorough)]
+        losses = [trial.loss for trial in self.run(recipes, enough)]
         return recipes[int(np.argmin(losses))]
 
     def choice(self, recipe: TextRecipe) -> Choice:
@@ -470,15 +473,16 @@ class Trials:
             self._attended[key] = AttendedDocuments.of(self.documents, self.starts[place], log_null)
         return self._attended[key]
 
-    def _held_out(self, recipe: TextRecipe, place: int, near: Scores | None) -> tuple[Array, Scores | None]:
+    def _held_out(
+        self, recipe: TextRecipe, place: int, near: list[SolvedValues] | None
+    ) -> tuple[Array, list[SolvedValues]]:
         (fit, held), attended = self.splits[place], self._attend(recipe.null, place)
-        if attended.dense is not None:  # values of all words would take longer than the fit
-            solved = [solve_values(problem, TRIED) for problem in attended.problems(fit, recipe)]
-            shares, dense, tokens = attended.shares[held], attended.dense[held], attended.shares.shape[1]
-            parts = [shares @ one.values[:tokens] + dense @ one.values[tokens:] + one.bias for one in solved]
-            return np.stack(parts, axis=1), None
-        stages = fit_values_and_attention(attended, fit, recipe, self.ridge, tolerance=TRIED, near=near)
-        return stages[-1].outputs(self.documents.amounts[held]), stages[0]
+        solved = fit_values(attended, fit, recipe, tolerance=TRIED, near=near)
+        if not recipe.attention_step:
+            return attended.outputs(solved)[held], solved
+        selection = step_attention(attended, fit, attended.scores(solved), recipe.loss, self.ridge)
+        moved = AttendedDocuments.of(self.documents, selection, attended.log_null)
+        return moved.outputs(fit_values(moved, fit, recipe, tolerance=TRIED, near=solved))[held], solved
 
 
 def _describe(recipe: TextRecipe) -> str:
@@ -510,7 +514,7 @@ def _parabola_minimum(trials: Trials, best: TextRecipe, grid: Sequence[float]) -
     if place in (0, len(grid) - 1):
         return best.C
     near = grid[place - 1 : place + 2]
-    losses = [trial.loss for trial in trials.run([replace(best, C=C) for C in near], thorough=False)]
+    losses = [trial.loss for trial in trials.run([replace(best, C=C) for C in near], ENOUGH)]
     bend, slope, _ = np.polyfit(np.log(near), losses, 2)
     return float(np.clip(np.exp(-slope / (2 * bend)), near[0], near[-1])) if bend > 0 else best.C
 
@@ -529,25 +533,34 @@ def _clearly_positive(differences: Array) -> bool:
 
 
 def choose_vectors(trials: Trials, words: TextRecipe, C_grid: Sequence[float]) -> TextRecipe:
-    """The best recipe with vectors: C, then their share; the usual ones unless others are clearly better.
+    """The recipe with vectors: C, then their share, each at its mean over what the held-out documents find likely.
 
-    A hundred documents tell recipes apart only by chance, and the usual one is good on all sets that it was tried on.
+    A hundred documents tell recipes apart only by chance. A mean leaves the usual recipe as far as they say, and no farther.
     """
-    usual = replace(words, C=DEFAULT.C if DEFAULT.C in C_grid else C_grid[0], vectors=USUAL_SHARE)
-    best = _descend_grid(trials, _descend_grid(trials, usual, "C", C_grid), "vectors", VECTOR_GRID)
-    before, after = trials.run([usual, best])
-    return best if _clearly_positive(before.losses - after.losses) else usual
+    usual = replace(words, C=DEFAULT.C, vectors=VECTOR_SHARE)
+    Cs = np.array([C for C in C_grid if C in VECTOR_CS] or C_grid[:1])
+    # one after the other, as each starts where the last one ended
+    of_C = [trials.run([replace(usual, C=float(C))], enough=VECTOR_HELD)[0] for C in Cs]
+    chosen = replace(usual, C=float(np.exp(_posterior_mean(np.log(Cs), np.log(usual.C), C_SPREAD, of_C))))
+    of_share = [trials.run([replace(chosen, vectors=share)], enough=VECTOR_HELD)[0] for share in VECTOR_SHARES]
+    share = expit(_posterior_mean(logit(VECTOR_SHARES), logit(VECTOR_SHARE), SHARE_SPREAD, of_share))
+    return replace(chosen, vectors=float(share))
 
 
-def _descend_grid(
-    trials: Trials, recipe: TextRecipe, name: Literal["C", "null", "vectors"], grid: Sequence[float]
-) -> TextRecipe:
+def _posterior_mean(places: Array, usual: float, spread: float, trials: Sequence[Trial]) -> float:
+    """The mean of what was tried, weighted by the likelihood of the held-out documents and a normal prior."""
+    losses = np.array([trial.losses.sum() for trial in trials])
+    weights = np.exp(losses.min() - losses - ((places - usual) / spread) ** 2 / 2)
+    return float(weights @ places / weights.sum())
+
+
+def _descend_grid(trials: Trials, recipe: TextRecipe, name: Literal["C", "null"], grid: Sequence[float]) -> TextRecipe:
     """The recipe with the smallest held-out loss along a grid, from its start downhill, two trials at a time."""
     low = grid.index(getattr(recipe, name)) if getattr(recipe, name) in grid else 0
     high = min(low + 1, len(grid) - 1)
     while True:
         recipes = [replace(recipe, **{name: value}) for value in grid[low : high + 1]]  # type: ignore[arg-type]
-        best = trials.best(recipes, thorough=False)
+        best = trials.best(recipes, ENOUGH)
         if best == recipes[0] and low > 0:
             low = max(low - 2, 0)
         elif best == recipes[-1] and high < len(grid) - 1:
@@ -556,7 +569,20 @@ def _descend_grid(
             return best
 
 
-def without_class_weights(
+def weigh_decisions(
+    choice: Choice, outputs: Array, labels: NDArray[np.int64], weights: Array, shifts: tuple[float, ...], asked: Any
+) -> Choice:
+    """The choice with what class weights must not move, and with the threshold that is asked for, by held-out outputs."""
+    if len(labels) and shifts:
+        choice = _without_class_weights(choice, outputs, labels, weights, shifts)
+    if asked is None or isinstance(asked, float | int) or not len(labels):
+        return replace(choice, threshold=asked if isinstance(asked, float | int) else None)
+    shift = choice.log_weights[1] - choice.log_weights[0] if choice.log_weights else 0.0
+    probabilities = expit(choice.temperature * outputs[:, 0] - shift)
+    return replace(choice, threshold=decision_threshold(probabilities, labels == 1, asked))
+
+
+def _without_class_weights(
     choice: Choice, outputs: Array, labels: NDArray[np.int64], weights: Array, log_weights: tuple[float, ...]
 ) -> Choice:
     """The choice with the temperature, and the share of the class weights to take back, that fit the documents as they are."""
@@ -734,22 +760,30 @@ def fit_documents(
     def final(recipe: TextRecipe) -> list[Scores]:
         start = partial(_start, documents, model, ridge, seed)
         log_null = np.log(recipe.null * documents.mean_mass) if recipe.null > 0 else -np.inf
-        return fit_values_and_attention(
-            AttendedDocuments.of(documents, start(rows), log_null), rows, recipe, ridge, model.n_jobs
-        )
+        attended = AttendedDocuments.of(documents, start(rows), log_null)
+        solved = fit_values(attended, rows, recipe, model.n_jobs)
+        stages = [attended.scores(solved)]
+        if recipe.attention_step:
+            selection = step_attention(attended, rows, stages[0], recipe.loss, ridge)
+            del attended  # its shares are most of the memory of a fit: free them before the next
+            attended = AttendedDocuments.of(documents, selection, log_null)
+            stages.append(attended.scores(fit_values(attended, rows, recipe, model.n_jobs, near=solved)))
+        return stages
 
-    asked, shifts = model.threshold, model._log_weights(documents)
+    shifts = model._log_weights(documents)
     trials = trials_of(documents)
     if not splits:  # too few documents to hold any out
+        documents = spelled or documents
         choice = Choice(
             DEFAULT.C if model.C == "auto" else Cs[0],
             losses[0],
             DEFAULT.null if model.null == "auto" else nulls[0],
             attention_step=False,
+            vectors=VECTOR_SHARE if spelled else 0.0,
             log_weights=shifts,
         )
         (scores,) = final(choice)
-        outside = np.empty((0, documents.outputs))
+        outside, labels, weights = np.empty((0, documents.outputs)), labels[:0], documents.weights[:0]
     else:
         recipe = choose_recipe(trials, losses, Cs, nulls)
         if spelled is not None:
@@ -767,13 +801,7 @@ def fit_documents(
         choice = trials.choice(moved if helps else recipe)
         scores = stages[-1 if helps else 0]
         outside, labels, weights = trials.held_out(moved if helps else recipe)
-        if shifts:
-            choice = without_class_weights(choice, outside, labels, weights, shifts)
-    threshold = asked if asked is None or isinstance(asked, float | int) else None
-    if asked is not None and threshold is None and splits:
-        shift = choice.log_weights[1] - choice.log_weights[0] if choice.log_weights else 0.0
-        threshold = decision_threshold(expit(choice.temperature * outside[:, 0] - shift), labels == 1, asked)
-    choice = replace(choice, threshold=threshold)
+    choice = weigh_decisions(choice, outside, labels, weights, shifts, model.threshold)
     if chosen is not None:
         splits = [(chosen[fit], chosen[held]) for fit, held in splits]
     memory = None if model.n_queries > 1 else Memory.of(documents, scores, choice)
@@ -822,15 +850,11 @@ def update_model(
         )
         for k, signs in enumerate(output_signs(documents))
     ]  # fmt: skip
-    found = run_in_threads([partial(solve_values, problem) for problem in problems], jobs)
-    values, bias = np.stack([output.values for output in found], axis=1), np.array([output.bias for output in found])
+    values, bias = _stacked(run_in_threads([partial(solve_values, problem) for problem in problems], jobs))
     learned = information(shares, values, bias, documents, choice, memory.mean)
-    if isinstance(scores, SpelledScores):
-        tokens = len(scores.values)
-        whole = values[:tokens] + documents.vectors @ values[tokens:]
-        new: Scores = replace(scores, values=whole[:, None], bias=bias, direction=values[tokens:])
-    else:
-        new = replace(scores, values=values[:, None], bias=bias)
+    new = replace(scores, values=values[:, None], bias=bias)
+    if documents.vectors is not None:
+        new = SpelledScores.of(scores.selection, values, bias, scores.log_null, documents.vectors)
     return new, replace(choice, temperature=temperature), replace(memory, precision=memory.precision + learned)
 
 

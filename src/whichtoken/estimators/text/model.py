@@ -54,9 +54,7 @@ NOT_STORED = (
     "analyzer", "vectors", "encoder", "stop_words", "word_pieces", "cv", "class_weight", "n_jobs", "verbose",
     "random_state",
 )  # fmt: skip
-STATISTICS = ("counts", "shares", "sizes", "documents")  # the last one is not in folders of version 0.2
-# names of settings in folders of version 0.2
-RENAMED = {"ngrams": "ngram_range", "least_count": "min_df", "sublinear": "sublinear_tf", "idf": "use_idf"}
+STATISTICS = ("counts", "shares", "sizes", "documents")
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +199,8 @@ class TextModel(FittedText):
         """Why documents get wrong labels: of each pair of true and predicted label the tokens that speak most for the latter.
 
         `documents` is how many got this label, `holding` the share of them that hold the token, `contribution` what it adds to
-        the wrong decision on average over all of them.
+        the wrong decision on average over all of them, `holding_right` the share of documents of the true label that hold it
+        and are labeled rightly: a token that these hold as often explains no mistake and is left out.
         """
         from whichtoken.estimators.text.explanation import mistakes
 
@@ -291,7 +290,7 @@ class TextModel(FittedText):
             "tokenizer": _describe(self._vocabulary.tokenizer) if hasattr(self, "_vocabulary") else None,
         }
         arrays = {"selection": self.selection_, "values": self.values_, "bias": self.intercept_}
-        arrays |= zip(STATISTICS, self._statistics, strict=False)
+        arrays |= zip(STATISTICS, self._statistics, strict=True)
         if self._memory is not None:
             arrays |= {"precision": self._memory.precision, "mean_attention": self._memory.mean}
         names = self.token_names_
@@ -331,7 +330,7 @@ class TextModel(FittedText):
 
         with stored.stored_fields(folder):
             parts = TextParameters.of(parameters)
-            settings = stored_settings(TextModel, NOT_STORED).of(_renamed_settings(parts.settings), "settings")
+            settings = stored_settings(TextModel, NOT_STORED).of(parts.settings, "settings")
             model = cls(**dict(settings))
             model._check_parameters()
             model.classes_ = stored.classes_from_json(dict(parts.classes))
@@ -353,7 +352,7 @@ class TextModel(FittedText):
             if not isinstance(tokenizer, FileTokenizer) and names != _sorted_names(names):
                 raise UsageError("'tokens' are not in their order")
             if source is not None:
-                names = _add_words(model, tokenizer, names, source)
+                names = add_words(model, tokenizer, names, source)
             model._vocabulary, model.vocabulary_ = Vocabulary(tokenizer, names), names
             return model
 
@@ -474,14 +473,6 @@ class TextModel(FittedText):
         return np.asarray(softmax(scaled - shifts, axis=1))
 
 
-def _renamed_settings(settings: Any) -> Any:
-    """Settings under their names of today, of a folder that version 0.2 may have written."""
-    if not isinstance(settings, dict):
-        return settings
-    found = {"threshold": None} | {RENAMED.get(name, name): value for name, value in settings.items()}
-    return found | ({"ngram_range": (1, settings["ngrams"])} if "ngrams" in settings else {})
-
-
 def source_vectors(source: Any) -> WordVectors:
     """Read the vectors that a parameter names; what reads them is only loaded where there are some."""
     from whichtoken.datasets.word_vectors import read_vectors
@@ -534,20 +525,23 @@ def _rows_of(name: str, array: Array, rows: NDArray[np.int64], tokens: int) -> N
     return np.concatenate([rows, np.arange(tokens, len(array))])
 
 
-def _add_words(model: TextModel, tokenizer: Tokenizer, names: tuple[str, ...], source: WordVectors) -> tuple[str, ...]:
+def add_words(model: TextModel, tokenizer: Tokenizer, names: tuple[str, ...], source: WordVectors) -> tuple[str, ...]:
     """Give the words that have vectors but were never counted what the last row has, and the values of their vectors."""
     assert model._vectors is not None
-    own = token_vectors(tokenizer, source)[0]
-    every = with_words(names, set(own))
-    places = {name: row for row, name in enumerate(names)}
-    rows = np.array([places.get(name, len(names)) for name in every])
-    embedding = vectors_of_tokens(tokenizer, every, source)
-    listed = np.array([name in own for name in every])
+    own, means = token_vectors(tokenizer, source)
+    others = [name for name in names if name not in own]
+    every = with_words(others, own)
+    places = {name: place for place, name in enumerate(every)}
+    rows, listed = np.full(len(every), len(names)), np.ones(len(every), bool)
+    rows[[places[name] for name in names]] = np.arange(len(names))
+    listed[[places[name] for name in others]] = False
+    embedding = np.empty((len(every), source.dim), np.float32)
+    embedding[listed], embedding[~listed] = means, vectors_of_tokens(tokenizer, others, source)
     direction = model._vectors.direction
     model._vectors = FittedVectors(source.name, source.sha256, embedding, listed, direction)
     model.selection_, model.values_ = model.selection_[rows], model.values_[rows]
     unseen = rows == len(names)
-    model.values_[unseen, 0] = embedding[unseen] @ direction
+    model.values_[unseen, 0] = (embedding @ direction.astype(np.float32))[unseen]
     counts, shares, sizes, *documents = model._statistics
     kept = [table[rows] * ~unseen[:, None] for table in (counts, shares)]
     model._statistics = (*kept, sizes, *(number[rows] * ~unseen for number in documents))
@@ -569,10 +563,8 @@ def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]],
         "counts": (tokens, classes),
         "shares": (tokens, classes),
         "sizes": (classes,),
+        "documents": (tokens,),
     }
-    if "documents" in tensors:
-        shapes["documents"] = (tokens,)
-    known = len(shapes) - 3
     if queries == 1 and model.dim is None:
         shapes |= {"precision": (tokens + dim + 1, outputs), "mean_attention": (tokens + dim,)}
     if dim:
@@ -584,8 +576,8 @@ def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]],
         raise UsageError(
             "arrays 'counts', 'shares', 'sizes', 'documents', 'precision' and 'mean_attention' hold numbers below 0"
         )
-    model._statistics = tuple(statistics[:known])
-    model._memory = Memory(*statistics[known:]) if len(statistics) > known else None
+    model._statistics = tuple(statistics[:4])
+    model._memory = Memory(*statistics[4:]) if len(statistics) > 4 else None
     if model._memory is not None and not model._memory.precision.all():
         raise UsageError("array 'precision' holds 0")
 
