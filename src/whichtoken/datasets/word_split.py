@@ -179,7 +179,7 @@ def has_markup(text: str) -> bool:
 
 def reach(word: str) -> int:
     """How many neighbors of its kind count together with a word: more than one for characters of scripts without spaces."""
-    return next((number for pattern, number in REACH if pattern.fullmatch(word)), 1)
+    return 1 if word.isascii() else next((number for pattern, number in REACH if pattern.fullmatch(word)), 1)
 
 
 def _line(text: str, version: int) -> str:
