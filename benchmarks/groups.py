@@ -249,7 +249,11 @@ def group_lasso(X: Array, y: Array, sizes: int | list[int] = WIDTH) -> tuple[Arr
     losses = np.zeros(ALPHAS)
     for inside, outside in StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(X, y):
         for place, alpha in enumerate(alphas):
-            readout, bias = _skglm(X[inside], y[inside], alpha, sizes)
+            try:
+                readout, bias = _skglm(X[inside], y[inside], alpha, sizes)
+            except np.linalg.LinAlgError:  # its solver meets numbers that are not finite on a table of categories
+                losses[place] = np.inf
+                continue
             losses[place] += np.logaddexp(0, -y[outside] * (X[outside] @ readout + bias)).sum()
     return _skglm(X, y, alphas[losses.argmin()], sizes)
 
