@@ -127,12 +127,12 @@ def fit(kind: str, folder: Path) -> dict[str, Any]:
         spent = time.process_time() - start
         return {"cpu": spent, "accuracy": float(model.score(split.transform(fresh), truth))}
     from whichtoken import TextClassifier
-    from whichtoken.estimators.text import counting
+    from whichtoken.datasets.text_pipeline import TextPipeline
 
     TextClassifier(random_state=0).fit(["good a", "bad a"] * 20, [1, 0] * 20)  # loads compiled kernels
     model = TextClassifier(random_state=0)
     if kind == "ours":
-        tokens = counting.TextPipeline.tokens
+        tokens = TextPipeline.tokens
 
         def timed(self: Any, texts: Any) -> Any:
             begun = time.process_time()
@@ -140,7 +140,7 @@ def fit(kind: str, folder: Path) -> dict[str, Any]:
             extra["tokens"] = extra.get("tokens", 0.0) + time.process_time() - begun
             return found
 
-        counting.TextPipeline.tokens = timed  # type: ignore[method-assign]
+        TextPipeline.tokens = timed  # type: ignore[method-assign]
         start = time.process_time()
         model.fit(texts_and_labels(folder, labels), labels)
         spent = time.process_time() - start
@@ -150,7 +150,7 @@ def fit(kind: str, folder: Path) -> dict[str, Any]:
 
         start = time.process_time()
         count = int(kind.removeprefix("dask-"))
-        with LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
+        with LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):  # type: ignore[no-untyped-call]
             frame = dd.read_json(str(folder / "*.jsonl"), lines=True)
             model.fit(frame["text"], frame["label"])
         times = os.times()

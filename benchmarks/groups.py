@@ -291,7 +291,7 @@ def _error_of(model: GroupClassifier, task: GroupSparse) -> float:
     if model.choice_.group_map == "linear":
         return _error(task, model.coef_[0], model.intercept_[0])
     X, y = _flat(task, FRESH, np.random.default_rng(0))
-    return 1 - model.score(X, y)
+    return 1 - float(model.score(X, y))
 
 
 def _error(task: GroupSparse, readout: Array, bias: float) -> float:

@@ -6,64 +6,60 @@ largest entry and in hundredths, and its cosine with the certified limit of the 
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from whichtoken.app.workbench.scenes import LIMITS
 from whichtoken.datasets import AttentionTokens
 from whichtoken.flows import attention_descent
 from whichtoken.margin import key_query_svm
 
 FILE = Path(__file__).parent.parent / "src/whichtoken/app/workbench/static/limits.json"
 DIM, LENGTH, FRAMES = 10, 8, 48
-RUNS = {  # name on the page, then optimizer, p of its limit, norm, options of the run
-    "mirror descent, p = 1.1": ("mirror", 1.1, "entrywise", {"p": 1.1, "lr": 0.1, "steps": 3000}),
-    "gradient descent": ("normalized-gd", *LIMITS["normalized-gd"], {"lr": 0.1, "steps": 3000}),
-    "sign descent": ("sign", *LIMITS["sign"], {"lr": 0.01, "steps": 3000}),
-    "Muon": ("muon", *LIMITS["muon"], {"lr": 0.03, "steps": 3000}),
-}
-GEOMETRY = {
-    (1.1, "entrywise"): "l_1.1",
-    (2.0, "entrywise"): "l_2",
-    (np.inf, "entrywise"): "l_inf",
-    (np.inf, "schatten"): "spectral",
-}
+STEPS = 3000
+RUNS: tuple[tuple[str, str, float, str, dict[str, float]], ...] = (  # name, optimizer, p and norm of its limit, options
+    ("mirror descent, p = 1.1", "mirror", 1.1, "entrywise", {"p": 1.1, "lr": 0.1}),
+    ("gradient descent", "normalized-gd", 2.0, "entrywise", {"lr": 0.1}),
+    ("sign descent", "sign", np.inf, "entrywise", {"lr": 0.01}),
+    ("Muon", "muon", np.inf, "schatten", {"lr": 0.03}),
+)
+GEOMETRY = {1.1: "l_1.1", 2.0: "l_2", np.inf: "l_inf"}
 
 
-def hundredths(matrix):
-    return np.rint(100 * matrix / np.abs(matrix).max()).astype(int).ravel().tolist()
+def hundredths(matrix: NDArray[np.float64]) -> list[int]:
+    found: list[int] = np.rint(100 * matrix / np.abs(matrix).max()).astype(int).ravel().tolist()
+    return found
 
 
-def main():
+def cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    return float(one.ravel() @ other.ravel() / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+def main() -> None:
     rng = np.random.default_rng(0)
     problem = AttentionTokens(6, LENGTH, DIM).sample(rng)
     start = 1e-3 * rng.standard_normal((DIM, DIM))
-    recorded = {"dim": DIM, "runs": []}
-    for name, (optimizer, p, norm, options) in RUNS.items():
-        shown = np.unique(np.geomspace(1, options["steps"], FRAMES).astype(int))
-        run = attention_descent(problem, start, optimizer, record=shown.tolist(), **options)
+    shown = np.unique(np.geomspace(1, STEPS, FRAMES).astype(int)).tolist()
+    runs: list[dict[str, Any]] = []
+    for name, optimizer, p, norm, options in RUNS:
+        run = attention_descent(problem, start, optimizer, steps=STEPS, record=shown, **options)  # type: ignore[arg-type]
         limit = key_query_svm(problem.tokens, problem.queries, run.selected, p=p, norm=norm)
+        assert limit.direction is not None
         frames = [
             {
                 "step": int(state.step),
                 "matrix": hundredths(state.direction),
-                "cosine": round(
-                    float(
-                        np.vdot(state.direction, limit.direction)
-                        / np.linalg.norm(state.direction)
-                        / np.linalg.norm(limit.direction)
-                    ),
-                    4,
-                ),
+                "cosine": round(cosine(state.direction, limit.direction), 4),
             }
             for state in run.snapshots
         ]
         print(name, frames[-1]["cosine"], limit.gap, [int(token) for token in run.selected])
-        recorded["runs"].append({
-            "name": name, "optimizer": optimizer, "geometry": GEOMETRY[p, norm], "limit": hundredths(limit.direction),
-            "gap": float(f"{limit.gap:.1e}"), "frames": frames,
+        runs.append({
+            "name": name, "optimizer": optimizer, "geometry": "spectral" if norm == "schatten" else GEOMETRY[p],
+            "limit": hundredths(limit.direction), "gap": float(f"{limit.gap:.1e}"), "frames": frames,
         })  # fmt: skip
-    FILE.write_text(json.dumps(recorded, separators=(",", ":")) + "\n", encoding="utf-8")
+    FILE.write_text(json.dumps({"dim": DIM, "runs": runs}, separators=(",", ":")) + "\n", encoding="utf-8")
     print(f"{FILE.name}: {FILE.stat().st_size / 1000:.0f} kB")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial, wraps
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,6 @@ from whichtoken.datasets.token_counts import NGramTable, TokenSequences
 from whichtoken.datasets.word_split import Places, text_chunks
 from whichtoken.display.text import counted
 from whichtoken.errors import UsageError
-from whichtoken.estimators.partitions import distributed_tokens, is_partitioned
 from whichtoken.reading import read_text, readable
 
 if TYPE_CHECKING:
@@ -32,9 +31,11 @@ if TYPE_CHECKING:
     from whichtoken.estimators.text.model import TextModel
 
 Array = NDArray[np.float64]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 BLOCK = 1 << 16  # documents worked on together, where that saves temporary arrays
 CELLS = 1 << 22  # counts, likewise
+MERGED = 8  # vocabularies of Dask partitions that are merged at a time
 MANY = 100  # distinct documents from which on copies do not count for min_df
 
 
@@ -521,3 +522,75 @@ def _non_negative(counts: Any) -> sparse.csr_array:
         matrix = matrix.copy()
         matrix.eliminate_zeros()
     return matrix
+
+
+# Dask collections as data: tokens are split where the texts are, and answers are given partition by partition. A bag, a series
+# or a frame of one column holds texts. A worker that dies costs the time of its partitions.
+
+
+def is_partitioned(X: Any) -> bool:
+    """Whether X is a Dask collection of texts, found without loading Dask."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "to_delayed")
+
+
+def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
+    """Tokens of all texts, in the order of the partitions: split on the workers, and merged there some at a time."""
+    from dask.delayed import delayed
+
+    parts = [delayed(_tokens_of_part)(tokenizer, part, place) for place, part in enumerate(X.to_delayed())]
+    while len(parts) > 1:
+        groups = [parts[first : first + MERGED] for first in range(0, len(parts), MERGED)]
+        parts = [delayed(TokenSequences.merged)(group) for group in groups]
+    return parts[0].compute()  # type: ignore[no-any-return]
+
+
+def _tokens_of_part(tokenizer: Tokenizer, part: Any, place: int) -> TokenSequences:
+    if not len(part):
+        return TokenSequences.merged([])
+    try:
+        texts = texts_of(part)
+        if texts is None:
+            raise ValueError(f"it holds {type(part).__name__} without texts")
+        return tokenizer.tokens(texts)
+    except ValueError as error:
+        raise ValueError(f"partition {place}: {error}") from error
+
+
+def by_partition(method: Method) -> Method:
+    """Let a method of texts, which gives one answer for each, take a Dask collection and give a lazy one.
+
+    Labels and scores of a series or a frame are a series or a frame with its index; everything else is a bag.
+    """
+
+    @wraps(method)
+    def run(model: Any, X: Any, *others: Any, **options: Any) -> Any:
+        if not is_partitioned(X):
+            return method(model, X, *others, **options)
+        answer = partial(_answer_part, method, model, others, options)
+        if method.__name__ == "explain" or not hasattr(X, "dtypes"):
+            import dask.bag
+
+            items = X if isinstance(X, dask.bag.Bag) else dask.bag.from_delayed(X.to_delayed())  # type: ignore[no-untyped-call]
+            return items.map_partitions(answer, False)
+        return X.map_partitions(answer, True, meta=_answer_part(method, model, others, options, X._meta, True))
+
+    return cast(Method, run)
+
+
+def _answer_part(method: Callable[..., Any], model: Any, others: Any, options: Any, part: Any, framed: bool) -> Any:
+    """The answers for one partition: a list, or with the index of the partition."""
+    texts = part if hasattr(part, "columns") else list(part)
+    if not len(texts) and not framed:
+        return []
+    with warnings.catch_warnings():
+        if not len(texts):  # the form of the answer is that for some text
+            warnings.simplefilter("ignore")
+        found = method(model, texts if len(texts) else ["-"], *others, **options)
+    if not framed:
+        return list(found)
+    import pandas as pd
+
+    values = np.asarray(found)[: len(texts)]
+    if values.ndim == 2:
+        return pd.DataFrame(values, index=part.index, columns=list(model.classes_))
+    return pd.Series(values, index=part.index, name=method.__name__)

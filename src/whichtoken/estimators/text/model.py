@@ -19,13 +19,13 @@ from whichtoken.datasets.text_pipeline import TextPipeline
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
 from whichtoken.estimators.model_folder import OpenedFolder
-from whichtoken.estimators.partitions import by_partition
 from whichtoken.estimators.text.counting import (
     BLOCK,
     CallableTokenizer,
     FileTokenizer,
     Tokenizer,
     Vocabulary,
+    by_partition,
     check_fitted,
     count_documents,
     listed_texts,
