@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -13,11 +15,13 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from whichtoken.app.cli.inspect import ENCODER, SENTENCES
 from whichtoken.app.workbench.job_pages import job_of, jobs_of
 from whichtoken.app.workbench.jobs import INSPECTION_NUMBERS, INSPECTION_PAGE, JobRequest
 from whichtoken.app.workbench.middleware import DRAWN, LINKED
 from whichtoken.app.workbench.pages import framed_page
 from whichtoken.app.workbench.uploads import uploads_of
+from whichtoken.datasets.corpora import packaged_file
 from whichtoken.errors import UsageError
 from whichtoken.extras import installed, lacks
 
@@ -28,7 +32,10 @@ def _page(request: Request) -> Response:
     jobs = [view for view in jobs_of(request).views() if view.request.kind == "inspect"]
     complete = all(map(installed, ("torch", "transformers")))
     missing = "" if complete else f"a model of Hugging Face {lacks('transformers')}"
-    return framed_page(request, "inspect.html", missing=missing, jobs=jobs[:5], given=request.query_params)
+    shown: dict[str, Any] = {"missing": missing, "jobs": jobs[:5], "folder": request.query_params.get("folder", "")}
+    with suppress(UsageError):  # an installed encoder, if there is one
+        shown["folder"] = shown["folder"] or str(packaged_file(ENCODER, "config.json").parent)
+    return framed_page(request, "inspect.html", texts="\n".join(SENTENCES), **shown)
 
 
 async def _start(request: Request) -> Response:
@@ -41,15 +48,15 @@ async def _start(request: Request) -> Response:
         # unlike Path.expanduser, this leaves ~name as it is if there is no such user
         folder = Path(os.path.expanduser(typed))
         column, label = str(form.get("column") or "text"), str(form.get("label") or "")
-        pasted = str(form.get("pasted") or "")
-        if pasted.strip():
+        pasted, file = str(form.get("pasted") or ""), form.get("file")
+        if pasted.strip() and not getattr(file, "filename", ""):
             table = io.StringIO()
             lines = [line.strip() for line in pasted.splitlines() if line.strip()]
             csv.writer(table).writerows([["text"], *([line] for line in lines)])
             path = await run_in_threadpool(uploads_of(request).keep, table.getvalue().encode(), ".csv")
             column, label = "text", ""
         else:
-            path = await uploads_of(request).take(form.get("file"))
+            path = await uploads_of(request).take(file)
     from whichtoken.inspection.loading import check_folder
 
     try:

@@ -79,7 +79,7 @@ function watch(card) {
     progress(now) {
       if (now.total) { bar.max = now.total; bar.value = now.done; }
       const left = now.left ? `, about ${minutes(now.left)} left` : "";
-      said.textContent = now.said || `${now.done} of ${now.total} done${now.failed ? `, ${now.failed} failed` : ""}${left}`;
+      said.textContent = now.said || `${Math.floor(100 * now.done / now.total)} %, ${now.done} of ${now.total} done${now.failed ? `, ${now.failed} failed` : ""}${left}`;
     },
     end() { location.reload(); },  // verdicts, buttons and the log are the server's
   });
