@@ -54,7 +54,9 @@ NOT_STORED = (
     "analyzer", "vectors", "encoder", "stop_words", "word_pieces", "cv", "class_weight", "n_jobs", "verbose",
     "random_state",
 )  # fmt: skip
-STATISTICS = ("counts", "shares", "sizes", "documents")
+STATISTICS = ("counts", "shares", "sizes", "documents")  # the last one is not in folders of version 0.2
+# names of settings in folders of version 0.2, of which the bundled model is one
+RENAMED = {"ngrams": "ngram_range", "least_count": "min_df", "sublinear": "sublinear_tf", "idf": "use_idf"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +292,7 @@ class TextModel(FittedText):
             "tokenizer": _describe(self._vocabulary.tokenizer) if hasattr(self, "_vocabulary") else None,
         }
         arrays = {"selection": self.selection_, "values": self.values_, "bias": self.intercept_}
-        arrays |= zip(STATISTICS, self._statistics, strict=True)
+        arrays |= zip(STATISTICS, self._statistics, strict=False)
         if self._memory is not None:
             arrays |= {"precision": self._memory.precision, "mean_attention": self._memory.mean}
         names = self.token_names_
@@ -330,7 +332,7 @@ class TextModel(FittedText):
 
         with stored.stored_fields(folder):
             parts = TextParameters.of(parameters)
-            settings = stored_settings(TextModel, NOT_STORED).of(parts.settings, "settings")
+            settings = stored_settings(TextModel, NOT_STORED).of(_renamed_settings(parts.settings), "settings")
             model = cls(**dict(settings))
             model._check_parameters()
             model.classes_ = stored.classes_from_json(dict(parts.classes))
@@ -473,6 +475,14 @@ class TextModel(FittedText):
         return np.asarray(softmax(scaled - shifts, axis=1))
 
 
+def _renamed_settings(settings: Any) -> Any:
+    """Settings under their names of today, of a folder that version 0.2 may have written."""
+    if not isinstance(settings, dict):
+        return settings
+    found = {"threshold": None} | {RENAMED.get(name, name): value for name, value in settings.items()}
+    return found | ({"ngram_range": (1, settings["ngrams"])} if "ngrams" in settings else {})
+
+
 def source_vectors(source: Any) -> WordVectors:
     """Read the vectors that a parameter names; what reads them is only loaded where there are some."""
     from whichtoken.datasets.word_vectors import read_vectors
@@ -563,8 +573,10 @@ def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]],
         "counts": (tokens, classes),
         "shares": (tokens, classes),
         "sizes": (classes,),
-        "documents": (tokens,),
     }
+    if "documents" in tensors:
+        shapes["documents"] = (tokens,)
+    known = len(shapes) - 3
     if queries == 1 and model.dim is None:
         shapes |= {"precision": (tokens + dim + 1, outputs), "mean_attention": (tokens + dim,)}
     if dim:
@@ -576,8 +588,8 @@ def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]],
         raise UsageError(
             "arrays 'counts', 'shares', 'sizes', 'documents', 'precision' and 'mean_attention' hold numbers below 0"
         )
-    model._statistics = tuple(statistics[:4])
-    model._memory = Memory(*statistics[4:]) if len(statistics) > 4 else None
+    model._statistics = tuple(statistics[:known])
+    model._memory = Memory(*statistics[known:]) if len(statistics) > known else None
     if model._memory is not None and not model._memory.precision.all():
         raise UsageError("array 'precision' holds 0")
 
