@@ -389,6 +389,24 @@ def test_any_edited_value_is_refused_or_harmless(models: Any, kind: str, tmp_pat
                 np.testing.assert_array_equal(probabilities, expected, err_msg=f"{path} = {value!r}")
 
 
+def test_a_text_model_of_version_0_2_is_loaded(models: Any, tmp_path: Path) -> None:
+    model, texts = models["text"]
+    model.save(tmp_path / "model")
+    old = {"ngram_range": "ngrams", "min_df": "least_count", "sublinear_tf": "sublinear", "use_idf": "idf"}
+
+    def rename(description: dict[str, Any]) -> None:
+        settings = description["parameters"]["settings"]
+        description["version"] = 2
+        description["parameters"]["settings"] = {old.get(name, name): value for name, value in settings.items()} | {
+            "ngrams": 1
+        }
+
+    rewrite(tmp_path / "model", rename)
+    found = TextClassifier.load(tmp_path / "model")
+    assert [getattr(found, name) for name in old] == [(1, 1), 2, True, True]
+    np.testing.assert_array_equal(found.predict_proba(texts), model.predict_proba(texts))
+
+
 def swap_classes(parameters: dict[str, Any]) -> None:
     where = parameters if "classes" in parameters else parameters["fitted"]
     where["classes"]["values"].reverse()
@@ -441,7 +459,8 @@ def test_strange_arrays_are_refused(models: Any, kind: str, change: str, tmp_pat
     model, _ = models[kind]
     model.save(tmp_path / "model")
     name, parameters, tensors = load_model(tmp_path / "model")
-    for which in tensors:
+    # folders of version 0.2 do not know in how many documents a token stands
+    for which in [which for which in tensors if (change, which) != ("missing", "documents")]:
         altered = dict(tensors)
         match change:
             case "nan":
