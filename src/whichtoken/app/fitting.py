@@ -497,10 +497,8 @@ def fit_text(
     return UntestedFit(len(labels), tuple(notes))
 
 
-WORD, LIBRARIES = (
-    40,
-    600 << 20,
-)  # bytes that a fit takes for each word of its texts, and that the program takes without any
+# bytes that a fit takes for each word of its texts, and that the program takes without any
+WORD, LIBRARIES = 48, 640 << 20
 LEAST_PART = 1000  # texts to choose settings and a vocabulary by
 
 
