@@ -475,7 +475,7 @@ def fit_text(
     if kept.model.choice_.threshold is not None:
         second = visible(str(kept.model.classes_[1]))
         notes.append(f"a text is '{second}' if the probability of that is above {kept.model.choice_.threshold:.3g}")
-    if work.most is not None and work.most < report.training:
+    if work.most is not None and work.most < (len(labels) if report is None else report.training):
         notes.append(
             f"the texts do not fit into {memory / 1e9:.3g} GB: learned from {work.most} at random, then updated by the others in"  # type: ignore[operator]
             " parts; the baseline has seen the first part only"

@@ -89,7 +89,7 @@ def write_partitions(
     base = data.resolve() if data.is_dir() else Path(os.path.commonpath([file.parent for file in files]))
     task = {
         "command": answer.__name__.removesuffix("_file"),
-        "model": request.opened.parameters,
+        "model": request.opened.checksum,
         "options": {**request.options, "column": request.column, **request.form},
     }
     done = _finished(to, json.loads(json.dumps(task)))

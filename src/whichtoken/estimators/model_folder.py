@@ -107,6 +107,7 @@ class OpenedFolder:
     parameters: dict[str, Any]
     tensors: Tensors
     table: Any = None  # how the columns of a table become its numbers, where `describe_table` said so
+    checksum: str = ""  # of parameters and arrays
 
     def __str__(self) -> str:
         return str(self.folder)
@@ -123,7 +124,10 @@ def read_folder(folder: str | Path) -> OpenedFolder:
         if again["tensors_sha256"] == description["tensors_sha256"]:
             raise
         description, tensors = again, _read_tensors(place, again["tensors_sha256"])  # it was saved anew meanwhile
-    return OpenedFolder(place, description["kind"], description["parameters"], tensors, description.get("table"))
+    parameters = description["parameters"]
+    told = json.dumps([parameters, description["tensors_sha256"]], sort_keys=True).encode()
+    checksum = hashlib.sha256(told).hexdigest()
+    return OpenedFolder(place, description["kind"], parameters, tensors, description.get("table"), checksum)
 
 
 def load_model(folder: str | Path | OpenedFolder, kind: str | None = None) -> tuple[str, dict[str, Any], Tensors]:
