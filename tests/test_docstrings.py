@@ -16,6 +16,7 @@ NOT_RUN = {
     "DaskEngine",
     "Result",
     "download_imdb",
+    "explainer_widget",
     "packaged_model",
     "read_bag_set",
     "read_imdb",
