@@ -36,7 +36,8 @@ WHY = {
 }
 
 LENGTH, FILES, TESTED = 12, 8, 20_000
-SIZES = (100_000, 1_000_000)
+SIZES = (100_000, 1_000_000, 10_000_000)
+DISTRIBUTED = 1_000_000  # documents up to which Dask's workers are tried
 LEAST, MOST = 5_000, 4.0  # documents per second of CPU time, GB
 GIGABIT = 1.25e8  # bytes per second
 
@@ -57,7 +58,7 @@ def measure(sizes: tuple[int, ...] = SIZES, workers: tuple[int, ...] = (1, 2)) -
                 ratio = ours[what] / theirs[what] if more else theirs[what] / ours[what]
                 detail = f"{ours[what]:.4g} against {theirs[what]:.4g}"
                 yield Measure(case, f"{unit}: times better than {peer}", ratio, 1.0, detail=detail, beside=beside)
-            for count in workers:
+            for count in workers if size <= DISTRIBUTED else ():
                 found = run(f"dask-{count}", folder)
                 same = "the same coefficients" if found["digest"] == ours["digest"] else "OTHER coefficients"
                 detail = f"{found['cpu']:.1f} s of CPU time in all processes; {same}"

@@ -12,7 +12,7 @@ import json
 import math
 import stat
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -250,16 +250,18 @@ def read_json(path: str | Path) -> Any:
 
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text; a name that appears twice in one object is refused, for one of the two would be lost."""
-    return json.loads(text, object_pairs_hook=_object)
+    return DECODER.decode(text) if isinstance(text, str) else json.loads(text, object_pairs_hook=_object)
 
 
-def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"'{name}' appears twice in one object")
-        found[name] = value
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"'{next(name for name in names if names.count(name) > 1)}' appears twice in one object")
     return found
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_object)  # loads would make one for every line of a file
 
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}

@@ -398,19 +398,24 @@ def _read_json_lines(
     rows: list[dict[str, Any]] = []
     own: dict[str, None] = {}  # columns of these rows
     every: dict[str, None] = {}  # and of all before
+    keys: Any = None  # columns of the row before
     with open_text(path, encoding) as (file, source):
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             row = _parsed(path, line, number)
-            check_columns(path, columns, list(row), f" (line {number})")
+            new = row.keys() != keys
+            if new:
+                check_columns(path, columns, list(row), f" (line {number})")
+                keys = row.keys()
             rows.append(row if columns is None else {column: row[column] for column in columns})
-            own |= dict.fromkeys(rows[-1])
+            if new:
+                own |= dict.fromkeys(rows[-1])
             if len(rows) == chunk or len(rows) * len(own) >= CELLS:
                 every |= own
                 check_columns(path, None, list(every))
                 yield pd.DataFrame(rows)
-                rows, own = [], {}
+                rows, own, keys = [], {}, None
                 source.rows_done()
     if rows:
         check_columns(path, None, list(every | own))
@@ -418,18 +423,16 @@ def _read_json_lines(
 
 
 def _parsed(path: Path, line: str, number: int) -> dict[str, Any]:
-    where = f"{shown(path)}: line {number}"
     try:
         row = parse_json(line)
+        if isinstance(row, dict):
+            return row
+        fault, cause = f"is {type(row).__name__}; one object per line is expected", None
     except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{where} is not valid JSON: column {error.colno} ({error.msg}); one object per line is expected"
-        ) from error
+        fault, cause = f"is not valid JSON: column {error.colno} ({error.msg}); one object per line is expected", error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where} cannot be read as JSON: {reason(error)}") from error
-    if not isinstance(row, dict):
-        raise UsageError(f"{where} is {type(row).__name__}; one object per line is expected")
-    return row
+        fault, cause = f"cannot be read as JSON: {reason(error)}", error
+    raise UsageError(f"{shown(path)}: line {number} {fault}") from cause
 
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\N{MINUS SIGN}")  # a spreadsheet takes a cell that starts so for a formula

@@ -757,18 +757,17 @@ def fit_documents(
         report = partial(print, file=sys.stderr) if model.verbose else None
         return Trials(some, splits, partial(_start, some, model, ridge, seed), ridge, model.n_jobs, report)
 
-    def final(recipe: TextRecipe) -> list[Scores]:
+    def final(recipe: TextRecipe) -> Scores:
         start = partial(_start, documents, model, ridge, seed)
         log_null = np.log(recipe.null * documents.mean_mass) if recipe.null > 0 else -np.inf
         attended = AttendedDocuments.of(documents, start(rows), log_null)
         solved = fit_values(attended, rows, recipe, model.n_jobs)
-        stages = [attended.scores(solved)]
         if recipe.attention_step:
-            selection = step_attention(attended, rows, stages[0], recipe.loss, ridge)
+            selection = step_attention(attended, rows, attended.scores(solved), recipe.loss, ridge)
             del attended  # its shares are most of the memory of a fit: free them before the next
             attended = AttendedDocuments.of(documents, selection, log_null)
-            stages.append(attended.scores(fit_values(attended, rows, recipe, model.n_jobs, near=solved)))
-        return stages
+            solved = fit_values(attended, rows, recipe, model.n_jobs, near=solved)
+        return attended.scores(solved)
 
     shifts = model._log_weights(documents)
     trials = trials_of(documents)
@@ -782,7 +781,7 @@ def fit_documents(
             vectors=VECTOR_SHARE if spelled else 0.0,
             log_weights=shifts,
         )
-        (scores,) = final(choice)
+        scores = final(choice)
         outside, labels, weights = np.empty((0, documents.outputs)), labels[:0], documents.weights[:0]
     else:
         recipe = choose_recipe(trials, losses, Cs, nulls)
@@ -794,13 +793,9 @@ def fit_documents(
                 trials, recipe, documents = more, richer, spelled
         # with vectors a step of the attention changed no decision that held-out documents could notice, and took time
         moved = replace(recipe, attention_step=model.n_queries == 1 and ridge < np.inf and not recipe.vectors)
-        # the final fit need not wait for the verdict on its second half
-        helps, stages = run_in_threads(
-            [partial(attention_helps, trials, recipe, moved), partial(final, moved)], model.n_jobs
-        )
-        choice = trials.choice(moved if helps else recipe)
-        scores = stages[-1 if helps else 0]
-        outside, labels, weights = trials.held_out(moved if helps else recipe)
+        best = moved if attention_helps(trials, recipe, moved) else recipe
+        choice, scores = trials.choice(best), final(best)
+        outside, labels, weights = trials.held_out(best)
     choice = weigh_decisions(choice, outside, labels, weights, shifts, model.threshold)
     if chosen is not None:
         splits = [(chosen[fit], chosen[held]) for fit, held in splits]
