@@ -49,7 +49,7 @@ DESIGNERS: dict[str, Callable[..., Design | SharedDesign]] = {"attention": best_
 REDESIGNS, CLOSE = 6, 0.02  # designs tried in turn, and the relative gain in samples below which no other is
 # BagClassifier descends on query and readout together and chooses its own settings. That is as good as the two steps where
 # few tokens carry the signal, and loses where many do: log-odds of its error over theirs, fitted on 50 simulated tasks of 5 to
-# 20 tokens in 20 to 120 dimensions and judged on others (`sparse-tokens/planned`)
+# 20 tokens in 20 to 120 dimensions
 BAG_EXCESS = 2.1  # times (R/L)^2
 ALIKE = 0.02  # relative difference of errors that is none
 HARDLY = 0.98  # times the error of a constant answer, above which a model is not noticeably better
