@@ -25,8 +25,9 @@ from whichtoken.datasets import LevelTokens, TokenCounts
 from whichtoken.lab.benchmark import Beside, Measure, cpu_seconds, faster
 from whichtoken.theory.trained_embeddings.cls_model import ClsAttention, count_matrix
 from whichtoken.theory.trained_embeddings.cls_training import ClsAdamW, adamw_rule, batch_schedule, update_rows
-from whichtoken.theory.trained_embeddings.torch_modules import ClsAttentionModule, padded_ids
 from whichtoken.theory.trained_embeddings.training_loop import TrainingPlan
+
+from ._padded_ids import ClsAttentionModule, padded_ids
 
 PART = "Training"
 QUESTION = "How long does a step of `<cls>` attention take on real documents?"

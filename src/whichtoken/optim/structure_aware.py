@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from whichtoken.optim.checked import CheckedOptimizer, check_dense, check_heads, check_rates, nonfinite
-from whichtoken.theory.attention_regression.diagnostics import fuse, join_heads, split_heads, unfuse
 
 Bases = Sequence[Tensor | None]
 _KEY = 2  # place of W_K, which stands transposed in the product
@@ -242,14 +241,41 @@ def _directions(chain: Sequence[Tensor], group: dict[str, Any], lr: float = 0.0)
 
 def _split_tensors(tensors: Sequence[Tensor], group: dict[str, Any]) -> list[Tensor]:
     """Factors (heads, rows, columns) in float64: Gram matrices square the condition number, too much for float32."""
-    factors = split_heads(unfuse(*tensors) if group["structure"] == "fused" else tensors, group["heads"])
+    factors = _split_heads(_unfuse(*tensors) if group["structure"] == "fused" else tensors, group["heads"])
     # one layout in memory for all, so that steps do not depend on that of the parameters
     return [factor.to(torch.float64).contiguous() for factor in factors]
 
 
 def _join_tensors(factors: Sequence[Tensor], group: dict[str, Any]) -> list[Tensor]:
-    joined = join_heads(factors)
-    return fuse(joined) if group["structure"] == "fused" else joined
+    joined = _join_heads(factors)
+    return _fuse(joined) if group["structure"] == "fused" else joined
+
+
+def _unfuse(output: Tensor, stacked: Tensor) -> list[Tensor]:
+    """Views W_O, W_V, W_K, W_Q of `out_proj.weight` (out, r) and `in_proj_weight` (3 r, d) of an `nn.MultiheadAttention`."""
+    query, key, value = stacked.chunk(3)
+    return [output, value, key, query]
+
+
+def _fuse(factors: Sequence[Tensor]) -> list[Tensor]:
+    """Back from W_O, W_V, W_K, W_Q to output and stacked input projections."""
+    output, value, key, query = factors
+    return [output, torch.cat([query, key, value])]
+
+
+def _split_heads(factors: Sequence[Tensor], heads: int) -> list[Tensor]:
+    """W_O (out, h r) as (h, out, r), the factors behind it (h r, d) as (h, r, d)."""
+    output, *inputs = factors
+    return [
+        output.reshape(len(output), heads, -1).movedim(1, 0),
+        *(factor.reshape(heads, -1, factor.shape[1]) for factor in inputs),
+    ]
+
+
+def _join_heads(factors: Sequence[Tensor]) -> list[Tensor]:
+    """Back from factors with a leading axis of heads."""
+    output, *inputs = factors
+    return [output.movedim(0, 1).flatten(1), *(factor.flatten(0, 1) for factor in inputs)]
 
 
 def _bases(factors: Sequence[Tensor], group: dict[str, Any]) -> Bases:

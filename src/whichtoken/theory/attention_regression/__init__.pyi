@@ -1,4 +1,3 @@
-from .diagnostics import attention_diagnostics as attention_diagnostics
 from .predictions import ContextDeviation as ContextDeviation
 from .predictions import balanced_factors as balanced_factors
 from .predictions import excess_floor as excess_floor

@@ -9,7 +9,5 @@ from .decisions import certify as certify
 from .decisions import minimal_deletions as minimal_deletions
 from .lemmas import explain_theorem as explain_theorem
 from .one_step import one_step_error as one_step_error
-from .torch_modules import ClsAttentionModule as ClsAttentionModule
-from .torch_modules import TwoLayerAttentionModule as TwoLayerAttentionModule
 from .training_loop import Safeguards as Safeguards
 from .training_loop import TrainingPlan as TrainingPlan

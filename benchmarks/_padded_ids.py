@@ -1,4 +1,4 @@
-"""The one-layer and the two-layer model as ordinary torch modules on padded token ids: literal, for checks and GPUs."""
+"""The one-layer and the two-layer model as ordinary torch modules on padded token ids: what counts are compared with."""
 
 from __future__ import annotations
 
@@ -17,22 +17,7 @@ PADDING = -1
 class ClsAttentionModule(nn.Module):
     """f(X) = softmax(p^T E_X^T) E_X v, equation (1) of Wu, Shevchenko, Oymak, Mondelli: the textbook form, on padded token ids.
 
-    Reach for it to train the model with torch, on a GPU or beside other layers, or to check the fast one against it.
-
-    Parameters
-    ----------
-    model : ClsAttention
-        Where the parameters start.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import torch
-    >>> from whichtoken.theory.trained_embeddings import ClsAttention, ClsAttentionModule
-    >>> model = ClsAttention(np.eye(2), cls=np.zeros(2), value=np.array([1.0, -1.0]))
-    >>> ids = torch.tensor([[0, 0, 0, 1], [0, 1, -1, -1]])  # -1 fills up the shorter document
-    >>> ClsAttentionModule(model)(ids).tolist()
-    [0.5, 0.0]
+    Parameters start at those of the model.
     """
 
     def __init__(self, model: ClsModel) -> None:
@@ -58,26 +43,7 @@ class ClsAttentionModule(nn.Module):
 
 
 class TwoLayerAttentionModule(ClsAttentionModule):
-    """The two-layer model in torch: attention behind LayerNorm(softmax(E_X E_X^T) E_X + E_X), equation (36) of the same paper.
-
-    Reach for it, as for `ClsAttentionModule`, where one layer is not enough.
-
-    Parameters
-    ----------
-    model : TwoLayerAttention
-        Where the parameters start.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import torch
-    >>> from whichtoken.theory.trained_embeddings import TwoLayerAttentionModule
-    >>> from whichtoken.theory.trained_embeddings.two_layer import TwoLayerAttention
-    >>> model = TwoLayerAttention.start(vocabulary=5, dim=8, rng=np.random.default_rng(0), dtype=np.float64)
-    >>> ours, textbook = model.decision([[1, 0, 2, 0, 0]]), TwoLayerAttentionModule(model)(torch.tensor([[0, 2, 2]]))
-    >>> bool(abs(ours[0] - textbook.item()) < 1e-12)
-    True
-    """
+    """The two-layer model in torch: attention behind LayerNorm(softmax(E_X E_X^T) E_X + E_X), equation (36) of the same paper."""
 
     def first_layer(self, tokens: Tensor, padding: Tensor) -> Tensor:
         mixed = _softmax(self.logit_scale * (tokens @ tokens.mT), padding[:, None, :]) @ tokens + tokens
