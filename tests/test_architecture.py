@@ -37,13 +37,73 @@ def test_what_lies_beside_claims_and_is_none_starts_with_an_underscore():
         assert is_claim or path.name.startswith("_"), path
 
 
+def private_uses(path):
+    """Private modules and names of another package that a file uses: line and dotted name.
+
+    A name that begins with an underscore belongs to the folder of the file that defines it, a private module to the folder
+    that it lies in; only files in that folder or below it may use them.
+    """
+    home = path.relative_to(SOURCE).parts[:-1]
+    modules = {}  # local name -> dotted name
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom):
+            above = (*home, "")[: len(home) + 1 - node.level] if node.level else ()
+            base = (*above, *(node.module or "").split(".")) if node.level else tuple((node.module or "").split("."))
+            if node.level or base[0] == "whichtoken":
+                inside = [part for part in base if part and part != "whichtoken"]
+                modules |= {name.asname or name.name: (node.lineno, (*inside, name.name)) for name in node.names}
+        elif isinstance(node, ast.Import):
+            parts = {name.asname: name.name.split(".") for name in node.names if name.asname}
+            modules |= {
+                local: (node.lineno, tuple(dotted[1:])) for local, dotted in parts.items() if dotted[0] == "whichtoken"
+            }
+    used = list(modules.values())
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            used.append((node.lineno, (*modules[node.value.id][1], node.attr)))
+    for line, dotted in used:
+        for place, part in enumerate(dotted):
+            if part.startswith("_") and not part.startswith("__"):
+                owner = dotted[:place]
+                if (SOURCE.joinpath(*owner).with_suffix(".py")).is_file():
+                    owner = owner[:-1]
+                if home[: len(owner)] != owner:
+                    yield line, ".".join(dotted)
+
+
+def test_nobody_uses_a_private_name_of_another_package():
+    found = {path.relative_to(SOURCE).as_posix(): sorted(set(private_uses(path))) for path in SOURCE.rglob("*.py")}
+    assert {path: uses for path, uses in found.items() if uses} == {}, "give it a public name, or move it"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from whichtoken.claims._checks import AtLeast",
+        "def f():\n    from whichtoken.app.cli.demo import _step",
+        "from whichtoken.app.cli import demo\nnames = demo._step",
+        "import whichtoken.app.cli.demo as demo\nnames = demo._step",
+        "from ..app.cli.demo import _step",
+    ],
+)
+def test_a_private_name_is_noticed_however_it_is_reached(code, monkeypatch):
+    monkeypatch.setitem(globals(), "tree", lambda _: ast.parse(code))
+    assert list(private_uses(SOURCE / "lab" / "planted.py"))
+
+
+@pytest.mark.parametrize("code", ["from whichtoken.lab.plan import _grid", "from . import plan\nnames = plan._grid"])
+def test_a_private_name_of_the_own_package_may_be_used(code, monkeypatch):
+    monkeypatch.setitem(globals(), "tree", lambda _: ast.parse(code))
+    assert not list(private_uses(SOURCE / "lab" / "planted.py"))
+
+
 SOFTMAX = {"softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention"}
 # who may say softmax outside of `attention/`, and why
 ALLOWED_SOFTMAX = {
     "claims/group_sparse/_learned_encodings.py": "dense attention between groups",
     "claims/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
     "claims/sparse_tokens/positions.py": "brute force, which is to share no code with what it judges",
-    "estimators/_common.py": "class probabilities",
+    "estimators/common.py": "class probabilities",
     "estimators/bags/planning.py": "posterior weights of curves",
     "estimators/groups/selection.py": "one softmax over groups, the same for all samples",
     "estimators/text/learning.py": "class probabilities",

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from whichtoken.claims._problems import share_of_repeats
 from whichtoken.claims.mirror_descent import _comparison as comparison
-from whichtoken.claims.mirror_descent._problems import share_of_repeats
 from whichtoken.claims.mirror_descent.reviews import Point, ReviewGeometries
 from whichtoken.claims.mirror_descent.vision import Point as Picture
 from whichtoken.claims.mirror_descent.vision import Vision, _shift_and_mirror

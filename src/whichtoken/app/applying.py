@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from whichtoken.app.evaluation import Trained
-    from whichtoken.estimators._explanation import Explanation
+    from whichtoken.estimators import Explanation
 
 Array = NDArray[np.float64]
 

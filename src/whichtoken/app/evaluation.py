@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
 from whichtoken.display.shown import Shown
-from whichtoken.display.text import counted, visible
+from whichtoken.display.text import pluralize, visible
 from whichtoken.errors import UsageError, unknown
-from whichtoken.estimators._common import plain_label, stratified_clusters, stratified_folds
+from whichtoken.estimators.common import plain_label, stratified_clusters, stratified_folds
 from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
 from whichtoken.kernel_cache import seconds_without_compiling
 from whichtoken.reading import shown
@@ -123,7 +123,7 @@ class FitReport(Shown):
         beside = [m for m in (self.baseline, self.majority) if m is not None]
         others = ", ".join(f"{m.name} {m.accuracy:.3f}" for m in beside)
         return (
-            f"accuracy {self.ours.accuracy:.3f} on {counted(self.test, 'row')} ({others}), judged by {self.judged_by}"
+            f"accuracy {self.ours.accuracy:.3f} on {pluralize(self.test, 'row')} ({others}), judged by {self.judged_by}"
         )
 
 
@@ -236,11 +236,11 @@ def _frequent_rows(path: Path, labels: NDArray[Any], least: int) -> tuple[Rows, 
     used = np.flatnonzero(~np.isin(labels, rare))
     if len(rare) and len(np.unique(labels[used])) < 2:
         raise UsageError(
-            f"{shown(path)}: fewer than two classes have {counted(least, 'row')}; choose a smaller --min-class"
+            f"{shown(path)}: fewer than two classes have {pluralize(least, 'row')}; choose a smaller --min-class"
         )
     named = ", ".join(map(_label_text, rare[:3])) + (" and others" if len(rare) > 3 else "")
     rows = len(labels) - len(used)
-    said = f"{counted(rows, 'row')} of {counted(len(rare), 'class')} with fewer than {least} {'was' if rows == 1 else 'were'}"
+    said = f"{pluralize(rows, 'row')} of {pluralize(len(rare), 'class')} with fewer than {least} {'was' if rows == 1 else 'were'}"
     said += f" left out: {named}"
     return used, [said] if len(rare) else []
 
@@ -338,7 +338,7 @@ def _one_split(
     if min(test, len(units) - test) < needed:
         what = "row" if clusters is None else "group"
         raise TooFewRowsError(
-            f"{shown(path)}: a test share of {share:g} puts {test} of {counted(len(units), what)} into the test and leaves"
+            f"{shown(path)}: a test share of {share:g} puts {test} of {pluralize(len(units), what)} into the test and leaves"
             f" {len(units) - test} for training; each part needs at least {needed}"
         )
     if clusters is None:
@@ -378,7 +378,7 @@ def _check_training(path: Path, labels: NDArray[Any], inside: Rows, classes: NDA
         every, left = int((labels == name).sum()), int((labels[inside] == name).sum())
         if left < least:
             raise UsageError(
-                f"{shown(path)}: class {_label_text(name)} has {counted(every, 'row')}, but the split leaves only {left} for"
+                f"{shown(path)}: class {_label_text(name)} has {pluralize(every, 'row')}, but the split leaves only {left} for"
                 f" training; at least {least} {'is' if least == 1 else 'are'} needed, so add rows, leave the class out"
                 f" (--min-class {every + 1}), or choose a smaller test share"
             )

@@ -44,7 +44,7 @@ from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
 from whichtoken.datasets.word_split import has_markup, split_words
 from whichtoken.display.shown import Shown
 from whichtoken.display.terminal import each_warning_once
-from whichtoken.display.text import counted, visible
+from whichtoken.display.text import pluralize, visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import DataCard, add_to_card, check_writable, describe_table
 from whichtoken.estimators.text.classifier import TextClassifier
@@ -481,10 +481,10 @@ def fit_text(
             " parts; the baseline has seen the first part only"
         )
     if empty:
-        notes.append(f"{counted(empty, 'row')} without a text {'was' if empty == 1 else 'were'} left out")
+        notes.append(f"{pluralize(empty, 'row')} without a text {'was' if empty == 1 else 'were'} left out")
     if marked:
         notes.append(
-            f"{counted(marked, 'text')} {'holds' if marked == 1 else 'hold'} HTML tags or character references: left out"
+            f"{pluralize(marked, 'text')} {'holds' if marked == 1 else 'hold'} HTML tags or character references: left out"
         )
     if not getattr(kept.model.choice_, "losses", True):
         notes.append(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.attention import RaggedArray
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.errors import ColumnError, UsageError
 from whichtoken.reading import check_fits, read_arrays, readable, shown
 from whichtoken.tables import (
@@ -144,7 +144,7 @@ def without_gaps(piece: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 def dropped_note(rows: int) -> list[str]:
     """A sentence about rows that were left out, if any were."""
-    return [f"{counted(rows, 'row')} with a gap {'was' if rows == 1 else 'were'} left out"] if rows else []
+    return [f"{pluralize(rows, 'row')} with a gap {'was' if rows == 1 else 'were'} left out"] if rows else []
 
 
 def merge_spellings(labels: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -277,7 +277,7 @@ class ColumnEncoding:
         for name, count in table.gaps.items():
             what = "left 0" if name in self.levels else f"filled with the training median {self.fills[name]:.4g}"
             are = "is" if count == 1 else "are"
-            yield f"column '{name}' has {counted(count, 'gap')} in {len(table.values)} rows, which {are} {what}"
+            yield f"column '{name}' has {pluralize(count, 'gap')} in {len(table.values)} rows, which {are} {what}"
         for name, levels in self.levels.items():
             yield f"column '{name}' holds texts and becomes {len(levels)} columns of 0 and 1"
 

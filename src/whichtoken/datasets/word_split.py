@@ -76,7 +76,7 @@ TONES, FLAGS, JOINER, VARIATION = "\U0001f3fb-\U0001f3ff", "\U0001f1e6-\U0001f1f
 _PICTURE = f"[{EMOJI}{TONES}][{TONES}]?"
 SEQUENCE = re.compile(f"([{EMOJI}][{TONES}{VARIATION}]*(?:{JOINER}[{EMOJI}][{TONES}{VARIATION}]*)+)")
 SPECIAL = re.compile(f"{CHARACTER.pattern}|[{FLAGS}]{{1,2}}|{_PICTURE}(?:{JOINER}{_PICTURE})*")
-_KEPT = re.compile(f"[{EMOJI}{TONES}{FLAGS}]")
+KEPT = re.compile(f"[{EMOJI}{TONES}{FLAGS}]")
 _VOWELS = "aeiouhàâäæáéèêëíìîïóòôöœúùûüÿ"
 # the first character is a plain one, so that texts without it are passed over quickly
 ELISION = re.compile(
@@ -84,7 +84,7 @@ ELISION = re.compile(
     r"(?:(?<=[cdjlmnst]')(?<![^ '][cdjlmnst]')|(?<=qu')|(?<=ll')|(?<=un')|(?<=est')|(?<=cos')|(?<=dov')|(?<=com')|(?<=anch'))"
 )
 # what is one word, in a line in which everything but letters, apostrophes and emoji is a space
-_WORD = re.compile(
+WORD = re.compile(
     rf"{SPECIAL.pattern}|[^ '{SPACELESS}{EMOJI}{TONES}{FLAGS}]+(?:'+[^ '{SPACELESS}{EMOJI}{TONES}{FLAGS}]+)*"
 )
 # categories that belong to the character before them
@@ -102,12 +102,12 @@ class _Letters(dict[int, str | None]):
         return self[code]
 
     def _plain(self, sign: str) -> str:
-        return "'" if sign in APOSTROPHES[:4] else sign if _is_letter(sign) else " "
+        return "'" if sign in APOSTROPHES[:4] else sign if is_letter(sign) else " "
 
     def _any(self, sign: str) -> str | None:
         if sign in APOSTROPHES:
             return "'"
-        if _KEPT.match(sign):
+        if KEPT.match(sign):
             return sign
         if (
             sign
@@ -116,13 +116,13 @@ class _Letters(dict[int, str | None]):
             return None
         if unicodedata.category(sign) == "Cf" or "\U000e0100" <= sign <= "\U000e01ef":
             return " " if sign == "\u200b" else None
-        if not _is_letter(sign):
+        if not is_letter(sign):
             return " "
         form = unicodedata.normalize("NFKC", sign).lower()
-        return form if all(map(_is_letter, form)) else sign
+        return form if all(map(is_letter, form)) else sign
 
 
-def _is_letter(sign: str) -> bool:
+def is_letter(sign: str) -> bool:
     # marks belong to their letters: without them words of Hindi, Thai or decomposed French would break
     return sign.isalnum() or unicodedata.category(sign).startswith("M")
 
@@ -164,7 +164,7 @@ def place_words(texts: Sequence[str], version: int = 2) -> tuple[TokenSequences,
 def _spans(line: str, version: int) -> NDArray[np.int64]:
     """Where the words of a line begin and end, (2, words)."""
     if version > 1 and not line.isascii():
-        return np.array([match.span() for match in _WORD.finditer(line)], np.int64).reshape(-1, 2).T
+        return np.array([match.span() for match in WORD.finditer(line)], np.int64).reshape(-1, 2).T
     # one byte per character: of letters outside ASCII only the number matters here
     codes = np.frombuffer(line.encode("ascii", "replace"), np.uint8)
     kept = np.flatnonzero(codes != ord("'"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from whichtoken.display.decision import Decision
 from whichtoken.display.html import asset, template_engine, text
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 
 TOP = 8  # reasons that are seen at once; the others unfold
 MOST_BARS = 5  # labels with a bar; the others share one
@@ -22,14 +22,14 @@ def decision_html(decision: Decision, heading: str = "") -> str:
 
     first, rest = decision.reasons[:TOP], decision.reasons[TOP:]
     others = decision.probabilities[MOST_BARS:]
-    sums = [(counted(len(rest), "other"), sum(reason.support for reason in rest))] if rest else []
+    sums = [(pluralize(len(rest), "other"), sum(reason.support for reason in rest))] if rest else []
     sums += [(decision.start_name, decision.start)] if decision.start_name else []
     change = decision.change.sentence(lambda part: f"<del>{text(part)}</del>", lambda label: f"<b>{text(label)}</b>")
     template = template_engine("whichtoken.display", "assets").get_template("decision.html")
     body = template.render(
-        decision=decision, strongest=decision.strongest, first=first, rest=rest, rest_count=counted(len(rest), "line"),
+        decision=decision, strongest=decision.strongest, first=first, rest=rest, rest_count=pluralize(len(rest), "line"),
         sums=[*sums, (f"together, for {decision.label}", decision.score)], change=Markup(change[:1].upper() + change[1:]),
-        other_labels=(counted(len(others), "other"), sum(share for _, share in others)) if others else None,
+        other_labels=(pluralize(len(others), "other"), sum(share for _, share in others)) if others else None,
         most_bars=MOST_BARS, darkest=DARKEST, faint=FAINT,
     )  # fmt: skip
     return f"{heading}\n{body}" if heading else body

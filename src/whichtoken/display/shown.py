@@ -12,7 +12,7 @@ from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
-from whichtoken.display.text import counted, visible
+from whichtoken.display.text import pluralize, visible
 
 LONGEST = 200  # characters of a line
 LONGEST_TEXT = 70  # of a text inside it
@@ -106,7 +106,7 @@ def _sequence(value: Any) -> str:
     short = len(value) <= FEW and all(item is None or isinstance(item, str | bool | Real) for item in value)
     inside = ", ".join(map(brief, value)) if short else ""
     if not short or len(inside) > LONGEST_TEXT:
-        return counted(len(value), "item")
+        return pluralize(len(value), "item")
     return f"({inside})" if isinstance(value, tuple) else f"[{inside}]"
 
 
@@ -122,7 +122,7 @@ KINDS: list[tuple[Callable[[Any], bool], Callable[[Any], str]]] = [
     (lambda value: hasattr(value, "shape") and hasattr(value, "dtype"), _array),
     (lambda value: hasattr(value, "shape"), lambda value: f"{type(value).__name__} of shape {tuple(value.shape)}"),
     (lambda value: isinstance(value, Shown), lambda value: _cut(Shown.__repr__(value), LONGEST)),
-    (lambda value: isinstance(value, Mapping), lambda value: counted(len(value), "key")),
+    (lambda value: isinstance(value, Mapping), lambda value: pluralize(len(value), "key")),
     (lambda value: isinstance(value, Sequence | set | frozenset), _sequence),
     (lambda value: isinstance(value, Sized), lambda value: f"{type(value).__name__} of {len(value)}"),
     (

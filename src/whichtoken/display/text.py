@@ -20,6 +20,6 @@ def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """A number with its noun: 1 row, 2 rows, 3 classes."""
     return f"{number} {noun}" + ("" if number == 1 else "es" if noun.endswith("s") else "s")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from whichtoken.display.decision import Decision
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._common import plain_label
+from whichtoken.estimators.common import plain_label
 
 
 class Explanation(Shown):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from whichtoken.display.html import asset, policy, template_engine
 from whichtoken.display.shown import Shown
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 
@@ -98,7 +98,7 @@ def packed_numbers(array: NDArray[np.float64], kind: type[np.floating[Any]] = np
 
 def alternatives(classes: Sequence[str]) -> str:
     """Labels in the title of a page."""
-    return " or ".join(classes) if len(classes) < 4 else f"{counted(len(classes), 'label')}"
+    return " or ".join(classes) if len(classes) < 4 else f"{pluralize(len(classes), 'label')}"
 
 
 def shown_card(card: Mapping[str, Any] | None) -> dict[str, Any] | None:

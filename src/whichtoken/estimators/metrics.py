@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from whichtoken.display.html import COLORS, QUIET, page, template_engine, text
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._common import plain_label
+from whichtoken.estimators.common import plain_label
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -22,7 +22,7 @@ from whichtoken.checks import check_count, check_integer, check_range
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
-from whichtoken.estimators._common import FittedSummary
+from whichtoken.estimators.common import FittedSummary
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
 from whichtoken.processes import safe_children
 from whichtoken.theory.attention_regression.structure_aware_descent import (

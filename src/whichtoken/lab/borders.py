@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from whichtoken.display.shown import Shown
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError, in_one_line, unknown
 from whichtoken.files import DEFAULT_FOLDER, LEDGER_NAME
 from whichtoken.lab.canonical import canonical_json
@@ -219,7 +219,7 @@ class StressResult(Shown):
 
     def _headline(self) -> str:
         found = [f"{border.code} {border}" for border in self.borders] + [f"{c.code} {c}" for c in self.counterexamples]
-        tried = f"{counted(len(self.trials), 'trial')}, {counted(self.rows, 'row')}"
+        tried = f"{pluralize(len(self.trials), 'trial')}, {pluralize(self.rows, 'row')}"
         return f"{self.claim}: {'; '.join(found) or 'nothing found that breaks it'} ({tried})"
 
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from whichtoken.display.shown import Shown
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment, Row, Rows
@@ -213,16 +213,14 @@ class Result(Shown):
             or "nothing judged"
         )
         failed = f", {self.failed} failed" if self.failed else ""
-        return (
-            f"{self.id} ({self.preset}): {found}; {counted(len(self.all_rows), 'row')}{failed} in {self.seconds:.1f} s"
-        )
+        return f"{self.id} ({self.preset}): {found}; {pluralize(len(self.all_rows), 'row')}{failed} in {self.seconds:.1f} s"
 
     def _facts(self) -> Mapping[str, object]:
         """The claim, then its verdicts, the worst first."""
         worst_first = sorted(self.verdicts, key=lambda verdict: WORST_FIRST.index(verdict.state))
         more = len(worst_first) - MOST_SHOWN
         found = {verdict.claim or verdict.code: verdict._found() for verdict in worst_first[:MOST_SHOWN]}
-        rest = {"and": f"{counted(more, 'more verdict')}, in its list of verdicts"} if more > 0 else {}
+        rest = {"and": f"{pluralize(more, 'more verdict')}, in its list of verdicts"} if more > 0 else {}
         return {self.experiment.title: self.experiment.claim} | found | rest
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from whichtoken.app.pages.papers import answer_sentence
-from whichtoken.app.pages.sentences import counted_states, number, sentence
+from whichtoken.app.pages.sentences import describe_states, number, sentence
 from whichtoken.app.pages.studies import highlights
 from whichtoken.app.pages.terminal import print_results, print_summary
 from whichtoken.lab import reproduce
@@ -129,7 +129,7 @@ def test_verdict_is_a_sentence(verdict, said):
 
 
 def test_counts_and_numbers_are_words():
-    assert counted_states({"agrees": 1, "disagrees": 2, "undecided": 1}) == "1 agrees, 2 disagree, 1 undecided"
+    assert describe_states({"agrees": 1, "disagrees": 2, "undecided": 1}) == "1 agrees, 2 disagree, 1 undecided"
     assert (number(-0.0), number(None), number(1234567.0)) == ("0", "", "1.235e+06")
 
 

@@ -78,7 +78,7 @@ def _claims(out: Path) -> list[Result]:
     _say_progress(f"[1/{STEPS}] six claims: one of each theory, one of the optimizers")
     results = reproduce([headline.claim for headline in HEADLINES], out=out)
     for headline, result in zip(HEADLINES, results, strict=True):
-        _say_progress(f"      {headline.theory}: {_counted(result)} ({result.seconds:.0f} s of computing)")
+        _say_progress(f"      {headline.theory}: {_state_summary(result)} ({result.seconds:.0f} s of computing)")
     return results
 
 
@@ -164,13 +164,13 @@ def _filled(headline: Headline, result: Result) -> str:
         )
     except (KeyError, TypeError, ValueError):
         return next((verdict.note for verdict in result.verdicts if verdict.note), "not run here")
-    return f"{text} [{_counted(result)}]"
+    return f"{text} [{_state_summary(result)}]"
 
 
-def _counted(result: Result) -> str:
-    from whichtoken.app.pages.sentences import counted_states, counts
+def _state_summary(result: Result) -> str:
+    from whichtoken.app.pages.sentences import counts, describe_states
 
-    return counted_states(counts(result.verdicts)) if result.verdicts else "nothing was judged"
+    return describe_states(counts(result.verdicts)) if result.verdicts else "nothing was judged"
 
 
 def _say_progress(line: str) -> None:

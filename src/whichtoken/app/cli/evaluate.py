@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from whichtoken.app.cli import options
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.files import write_text
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def evaluate(
     if found.left:
         missing = "text or label" if found.lacking else "label"
         notes.append(
-            f"{counted(found.left, 'row')} without a {missing} {'was' if found.left == 1 else 'were'} left out"
+            f"{pluralize(found.left, 'row')} without a {missing} {'was' if found.left == 1 else 'were'} left out"
         )
     report = evaluate_saved(path, found.trained(), found.labels, notes)
     if html is not None:

@@ -12,7 +12,7 @@ import typer
 
 from whichtoken.app.cli import options
 from whichtoken.display.terminal import console, printable, say, table
-from whichtoken.display.text import counted, visible
+from whichtoken.display.text import pluralize, visible
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 
@@ -100,7 +100,7 @@ def explain(
         answer_by_file(explain_file, model, file, column, reading, {}, json_file, engine, ".jsonl")
         return
     explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)
-    count = counted(len(explanations), "explanation")
+    count = pluralize(len(explanations), "explanation")
     if html is not None:
         write_text(html, as_html(explanations))
         shown = f"the first {MOST_ON_A_PAGE} of {count}" if len(explanations) > MOST_ON_A_PAGE else count

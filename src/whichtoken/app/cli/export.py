@@ -9,7 +9,7 @@ import typer
 
 from whichtoken.app.cli.options import OutFolder, SpreadsheetSafe, new_table
 from whichtoken.display.terminal import say
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.files import DEFAULT_FOLDER
 
 
@@ -26,4 +26,4 @@ def export(
     from whichtoken.lab.export import export_rows
 
     rows = export_rows(out, ids or [], to, spreadsheet_safe=spreadsheet_safe)
-    say(f"{counted(rows, 'row')}: {to}")
+    say(f"{pluralize(rows, 'row')}: {to}")

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from whichtoken.app.applying import Applied, apply_to_table, check_classifier, explainer_settings, remembered_roles
 from whichtoken.app.cli.options import check_form
 from whichtoken.display.terminal import say
-from whichtoken.display.text import counted, visible
+from whichtoken.display.text import pluralize, visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import CARD, OpenedFolder, load_to_answer, read_card, read_folder
 from whichtoken.tables import TableForm, check_columns, is_several, read_table
@@ -42,7 +42,7 @@ def answer_by_file(
     opened = read_folder(folder)
     check_options(opened, data, column, form)
     now, before = write_partitions(answer, Request(opened, column, form, settings), data, to, engine, ending)
-    say(f"wrote {counted(now, 'file')} to {to}" + (f"; {before} were there already" if before else ""))
+    say(f"wrote {pluralize(now, 'file')} to {to}" + (f"; {before} were there already" if before else ""))
 
 
 def check_options(opened: OpenedFolder, path: Path, column: str | None, form: TableForm) -> None:

@@ -16,7 +16,7 @@ from whichtoken.app.pages.sentences import sentence
 from whichtoken.app.pages.studies import page_name
 from whichtoken.display.html import COLORS, QUIET
 from whichtoken.display.panels import panels
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.files import write_text
 from whichtoken.lab.borders import FAR_APART, Border, BorderTrial, StressResult
 from whichtoken.lab.discovery import find
@@ -85,7 +85,7 @@ def searched_ranges(result: StressResult) -> str:
 
 def borders_as_lines(result: StressResult) -> list[str]:
     """The result for a terminal."""
-    holding = f": {counted(len(result.held), 'check')} hold at the default ({', '.join(result.held)})"
+    holding = f": {pluralize(len(result.held), 'check')} hold at the default ({', '.join(result.held)})"
     lines = [f"{result.claim}{holding if result.searched else ''}"]
     for code, words, evidence in where_it_stops(result):
         lines += [f"{code}: {words}", *([f"    {evidence}"] if evidence else [])]
@@ -93,7 +93,10 @@ def borders_as_lines(result: StressResult) -> list[str]:
         lines.append("nothing that breaks it was found")
     lines += [f"searched: {searched_ranges(result)}"] if result.searched else []
     lines += [f"note: {note}" for note in result.notes]
-    return [*lines, f"{counted(len(result.trials), 'trial')}, {counted(result.rows, 'row')}, {result.seconds:.0f} s"]
+    return [
+        *lines,
+        f"{pluralize(len(result.trials), 'trial')}, {pluralize(result.rows, 'row')}, {result.seconds:.0f} s",
+    ]
 
 
 def draw_borders(result: StressResult, figure: Figure) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from whichtoken.display.terminal import console, printable, say, table
-from whichtoken.display.text import counted, visible
+from whichtoken.display.text import pluralize, visible
 
 if TYPE_CHECKING:
     from whichtoken.app.evaluation import FitReport
@@ -47,7 +47,7 @@ def _rows(report: FitReport) -> str:
         trained = f"{report.training} for training, " if report.training else ""
         return f"{trained}{report.test} for the test: {report.judged_by}"
     tested = "" if report.test == report.training else f", {report.test} of them tested"
-    return f"{counted(report.training, 'row')}{tested}, {report.judged_by}; the saved model is trained on all of them"
+    return f"{pluralize(report.training, 'row')}{tested}, {report.judged_by}; the saved model is trained on all of them"
 
 
 def _interval(metrics: Metrics, name: str) -> str:
@@ -71,7 +71,7 @@ def _confidence(report: FitReport) -> Iterator[str]:
     chance = (sum(squares) / sum(bins.rows)) ** 0.5
     yield (
         f"calibration error {error}: the probabilities differ from the observed frequencies {far}; with"
-        f" {counted(report.test, 'row')} chance explains {chance:.3f}"
+        f" {pluralize(report.test, 'row')} chance explains {chance:.3f}"
     )
     sure = [(least, share, right) for least, share, right in report.details.coverage if share < 1]
     if sure:

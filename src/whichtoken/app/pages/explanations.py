@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from whichtoken.display.decision import Decision
 from whichtoken.display.decision_html import TOP, decision_html
 from whichtoken.display.html import asset, page
-from whichtoken.display.text import counted, visible
+from whichtoken.display.text import pluralize, visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -47,7 +47,7 @@ def reason_lines(decision: Decision) -> list[tuple[str, ...]]:
     rest = decision.reasons[TOP:]
     lines = [tuple(map(visible, reason.cells)) for reason in decision.reasons[:TOP]]
     if rest:
-        lines.append((counted(len(rest), "other"), *blank, f"{sum(reason.support for reason in rest):+.3f}"))
+        lines.append((pluralize(len(rest), "other"), *blank, f"{sum(reason.support for reason in rest):+.3f}"))
     if decision.start_name:
         lines.append((decision.start_name, *blank, f"{decision.start:+.3f}"))
     return lines

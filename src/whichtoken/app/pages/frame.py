@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from whichtoken import __version__
 from whichtoken.app.pages.sentences import number
 from whichtoken.display.html import asset, page, template_engine
-from whichtoken.display.text import counted, visible
+from whichtoken.display.text import pluralize, visible
 from whichtoken.lab.verdicts import in_words
 
 MOST_LINES = 60  # of a table; a file of rows has them all
@@ -87,5 +87,7 @@ def _printed(text: str) -> str:
 def _environment() -> Environment:
     environment = template_engine("whichtoken.app.pages")
     environment.filters.update(maths=maths, cut=cut, claim=claim_text, ended=ended)
-    environment.globals.update(number=number, in_words=in_words, counted=counted, version=__version__, most=MOST_LINES)
+    environment.globals.update(
+        number=number, in_words=in_words, pluralize=pluralize, version=__version__, most=MOST_LINES
+    )
     return environment

@@ -59,7 +59,7 @@ def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
     return state_counts(verdict.state for verdict in verdicts)
 
 
-def counted_states(found: dict[str, int]) -> str:
+def describe_states(found: dict[str, int]) -> str:
     """The counts in words: 12 agree, 1 disagrees, 3 undecided."""
     return ", ".join(f"{count} {in_words(state, count)}" for state, count in found.items()) or "nothing was judged"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from whichtoken.app.pages.sentences import counted_states, counts, state_counts
+from whichtoken.app.pages.sentences import counts, describe_states, state_counts
 from whichtoken.lab.record import RunSummary
 from whichtoken.lab.verdicts import Verdict, in_words
 
@@ -37,7 +37,7 @@ class Checked:
     def told(self) -> str:
         """One word where all verdicts are alike, otherwise their numbers."""
         found = state_counts(self.states.values())
-        return in_words(self.state, 1) if len(found) == 1 else counted_states(found)
+        return in_words(self.state, 1) if len(found) == 1 else describe_states(found)
 
 
 def page_name(experiment_id: str) -> str:
@@ -73,5 +73,5 @@ def highlights(verdicts: Sequence[Verdict], most: int) -> list[Highlight]:
     for family in families.values():
         worst = min(family, key=lambda verdict: order.index(verdict.state))
         rest = [verdict for verdict in family if verdict is not worst]
-        chosen.append(Highlight(worst, f"{len(rest)} more alike: {counted_states(counts(rest))}" if rest else ""))
+        chosen.append(Highlight(worst, f"{len(rest)} more alike: {describe_states(counts(rest))}" if rest else ""))
     return sorted(chosen, key=lambda item: item.verdict.state != "disagrees")[:most]

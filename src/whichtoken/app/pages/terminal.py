@@ -12,7 +12,7 @@ from whichtoken import __version__
 from whichtoken.app.pages.sentences import STATES, counts, least_error, number, sentence
 from whichtoken.app.pages.studies import place_of
 from whichtoken.display.terminal import console, printable, say, table
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.files import LEDGER_NAME
 from whichtoken.lab.discovery import experiments, faults
 from whichtoken.lab.experiment import Experiment
@@ -120,7 +120,7 @@ def _verdict_table(result: Result) -> object:
 
 def _problems(result: Result) -> Iterator[Text]:
     if result.failed:
-        rows = f"{result.failed} of {counted(len(result.all_rows), 'row')}"
+        rows = f"{result.failed} of {pluralize(len(result.all_rows), 'row')}"
         text = f": {result.id}: {rows} failed; the first reason: {result.rows.failed[0].message}"
         yield printable("failed", "red") + printable(text)
     if result.fault:
@@ -206,7 +206,7 @@ def print_claims(out: Path, theory: str = "") -> None:
     console().print(listed)
     for reason, claims in Counter(claim.missing for claim in chosen.values() if claim.missing).items():
         say(
-            f"{claims} of {counted(len(chosen), 'claim')} cannot run here{', because each' if claims > 1 else ': it'} {reason}"
+            f"{claims} of {pluralize(len(chosen), 'claim')} cannot run here{', because each' if claims > 1 else ': it'} {reason}"
         )
     say("whichtoken list ID: what one claim says, its source and its fields", "dim")
 
@@ -228,7 +228,7 @@ def print_claim(claim: Experiment[Any], out: Path) -> None:
         plan = make_plan(claim, preset)
         least, most = len(plan.tasks), len(plan.largest.tasks)
         rows = str(least) if least == most else f"{least} to {most}"
-        size = plan.fault or f"{counted(len(plan.points), 'point')}, {rows} rows"
+        size = plan.fault or f"{pluralize(len(plan.points), 'point')}, {rows} rows"
         say(printable(f"{preset}: ", "bold") + printable(size))
     screen.print(_recorded_states(claim))
     for run in _stored(out):

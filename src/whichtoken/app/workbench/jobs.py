@@ -32,7 +32,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 from filelock import FileLock, Timeout
 
 from whichtoken.app.workbench.settings import MOST_WAITING
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.files import cannot_write, write_text
 from whichtoken.processes import python_command, python_environment
@@ -437,7 +437,7 @@ def reproduce_claim(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     print_results([result])
     verdicts = [asdict(verdict) for verdict in result.verdicts]
     changed = f"; {len(result.changed)} changed against the record" if result.changed else ""
-    message = result.fault or f"{counted(len(result.all_rows), 'row')}, {result.failed} failed{changed}"
+    message = result.fault or f"{pluralize(len(result.all_rows), 'row')}, {result.failed} failed{changed}"
     if result.failed and not result.rows:
         message += f"; the first reason: {result.rows.failed[0].message}"
     failed = result.fault or (result.failed and not result.rows)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_means
+from whichtoken.claims._problems import ProblemSize, key_query_limit, share_of_repeats
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.claims.mirror_descent._problems import ProblemSize, key_query_limit, share_of_repeats
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 # Divergence of the start from the direction, and its norm. The theorem has a cone that is narrow and far out enough, of a size

@@ -14,8 +14,8 @@ import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes, plot_medians
+from whichtoken.claims._problems import ProblemSize, Vector, cosine, draw_problem, key_query_limit
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, worst_of_runs
-from whichtoken.claims.mirror_descent._problems import ProblemSize, Vector, cosine, draw_problem, key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0)  # the geometries whose limits are compared

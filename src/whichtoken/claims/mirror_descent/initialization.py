@@ -15,8 +15,8 @@ import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, Checks, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, points_with_errors
+from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import mean_of_runs, pairs, rows_where
-from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 BEST = Above("initialization.best", 0.85, "zero start: share of sequences that select their best token")

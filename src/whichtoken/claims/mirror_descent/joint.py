@@ -30,8 +30,8 @@ from whichtoken.claims._checks import (
     pool_parts,
 )
 from whichtoken.claims._figures import Axes, Figure, label_axes
+from whichtoken.claims._problems import cosine, decoder_limit, share_of_repeats
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.claims.mirror_descent._problems import cosine, decoder_limit, share_of_repeats
 from whichtoken.lab import Exact, Experiment, Grid, Mean, Measured, Predicted, Resampled, Row, Rows
 
 if TYPE_CHECKING:

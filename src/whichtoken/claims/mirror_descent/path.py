@@ -15,8 +15,8 @@ import numpy as np
 
 from whichtoken.claims._checks import Below, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
+from whichtoken.claims._problems import ProblemSize, key_query_limit
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs
-from whichtoken.claims.mirror_descent._problems import ProblemSize, key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 RADII = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)

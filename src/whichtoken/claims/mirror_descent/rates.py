@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost, PaperEquals, pool_parts
 from whichtoken.claims._figures import Axes, Figure, label_axes
+from whichtoken.claims._problems import ProblemSize, draw_problem, key_query_limit
 from whichtoken.claims._runs import group_by, resampled_runs, rows_where
-from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem, key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Resampled, Rows
 
 WINDOW = 20  # the divergence jitters near the limit: the end of a decade is a mean over this many steps

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from whichtoken.claims.mirror_descent._problems import Vector
+from whichtoken.claims._problems import Vector
 
 if TYPE_CHECKING:
     from whichtoken.flows.descent import DescentResult

@@ -20,8 +20,8 @@ import numpy as np
 
 from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, PaperAtLeast, Part, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import each_point, group_by, mean_of_runs, resampled_runs
-from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, train_with
 from whichtoken.lab import Experiment, Grid, Mean, Measured, Row, Rows
 

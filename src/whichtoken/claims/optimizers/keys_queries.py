@@ -17,8 +17,8 @@ import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, format_norms, label_axes
+from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, mean_of_runs, pairs, resampled_runs
-from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, norm_name, train_with
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Axes, Figure, draw_table, format_norms, label_axes
+from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, norm_name, train_with
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows
 from whichtoken.lab.verdicts import Kind, Regime

@@ -19,8 +19,8 @@ import numpy as np
 
 from whichtoken.claims._checks import AtMost, Checks, Equals, PaperEquals, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._problems import draw_problem
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, values_with_failures
-from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, norm_name, train_with
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Row, Rows
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, draw_table
+from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, train_with
 from whichtoken.claims.optimizers.margins import MethodName
 from whichtoken.lab import Experiment, Grid, Measured, Rows, Share

@@ -23,14 +23,6 @@ from whichtoken.attention import RaggedArray
 from whichtoken.checks import check_choice, check_integer
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
-from whichtoken.estimators._common import (
-    FittedSummary,
-    checked_clusters,
-    encode_labels,
-    predicted,
-    probabilities,
-    signs_of,
-)
 from whichtoken.estimators.bags import data as read
 from whichtoken.estimators.bags import validation
 from whichtoken.estimators.bags.data import MAPS, InstanceMap, LabeledBags, Scaling, as_bags, is_ragged, linear_map
@@ -38,6 +30,14 @@ from whichtoken.estimators.bags.explanation import confirmed_deletion, smallest_
 from whichtoken.estimators.bags.files import as_files, some_files_at_a_time
 from whichtoken.estimators.bags.training import Pooling, Score, split_weights
 from whichtoken.estimators.bags.validation import BagChoice, ScoreChoice, Search, Selected, choose_map, select_score
+from whichtoken.estimators.common import (
+    FittedSummary,
+    checked_clusters,
+    encode_labels,
+    predicted,
+    probabilities,
+    signs_of,
+)
 from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._common import plain_label
 from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
+from whichtoken.estimators.common import plain_label
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.classifier import BagClassifier

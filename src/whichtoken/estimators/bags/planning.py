@@ -27,10 +27,10 @@ from whichtoken.checks import check_count, check_range
 from whichtoken.datasets.sparse_tokens import Task
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.estimators._common import encode_labels, signs_of
 from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.bags.data import MAPS, LabeledBags, as_bags, instance_scaling
 from whichtoken.estimators.bags.training import Queries
+from whichtoken.estimators.common import encode_labels, signs_of
 from whichtoken.theory.sparse_tokens import PilotEstimate, Plan, estimate_task, plan
 from whichtoken.theory.sparse_tokens.design import LEAST, best_shared_design
 from whichtoken.theory.sparse_tokens.pilot import FOLDS as STRENGTH_FOLDS

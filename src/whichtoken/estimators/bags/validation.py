@@ -16,7 +16,6 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._common import stratified_folds
 from whichtoken.estimators.bags.data import InstanceMap, LabeledBags, fourier_map, instance_scaling, linear_map
 from whichtoken.estimators.bags.training import (
     RATES,
@@ -30,6 +29,7 @@ from whichtoken.estimators.bags.training import (
     train,
     train_networks,
 )
+from whichtoken.estimators.common import stratified_folds
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -20,7 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from whichtoken.checks import check_choice, check_features, check_integer, check_range
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
-from whichtoken.estimators._common import (
+from whichtoken.estimators.common import (
     FittedSummary,
     checked_clusters,
     encode_labels,

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._common import plain_label, predicted
 from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
+from whichtoken.estimators.common import plain_label, predicted
 
 if TYPE_CHECKING:
     from whichtoken.estimators.groups.classifier import GroupClassifier

@@ -17,8 +17,8 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.display.shown import Shown
-from whichtoken.display.text import counted
-from whichtoken.estimators._common import stratified_folds
+from whichtoken.display.text import pluralize
+from whichtoken.estimators.common import stratified_folds
 from whichtoken.theory.group_sparse import default_learning_rate
 from whichtoken.theory.group_sparse.encodings import positional_encodings
 from whichtoken.theory.group_sparse.gradient import logistic_loss_and_gradient
@@ -203,7 +203,7 @@ class GroupPath(Shown):
         at = dict(zip(self.counts, self.losses, strict=True))
         others = dict.fromkeys((min(self.counts, key=lambda count: at[count]), self.counts[-1]))
         beside = [f"{at[count]:.4f} with {count}" for count in others if count != self.chosen]
-        return ", ".join([f"held-out log loss {at[self.chosen]:.4f} with {counted(self.chosen, 'group')}", *beside])
+        return ", ".join([f"held-out log loss {at[self.chosen]:.4f} with {pluralize(self.chosen, 'group')}", *beside])
 
 
 @dataclass(frozen=True, eq=False)
@@ -411,7 +411,7 @@ def choose_groups(
             least = int(np.argmin(means))
             if say:
                 mean = means[least]
-                print(f"{kind}, {counted(count, 'group')}: held-out log loss {mean:.4f}", file=sys.stderr)
+                print(f"{kind}, {pluralize(count, 'group')}: held-out log loss {mean:.4f}", file=sys.stderr)
             return GroupChoice(among.attention, kind, count, 1 / (ridges[least] * samples.count)), losses[least]
 
         rival = compare.shortest(paths["linear"]) if "linear" in paths else None

@@ -29,8 +29,8 @@ from sklearn.utils import check_array, check_random_state
 
 from whichtoken.checks import check_choice, check_features, check_integer, check_range
 from whichtoken.display.shown import Shown
-from whichtoken.display.text import counted
-from whichtoken.estimators._common import encode_labels, plain_label, signs_of
+from whichtoken.display.text import pluralize
+from whichtoken.estimators.common import encode_labels, plain_label, signs_of
 from whichtoken.estimators.groups.selection import (
     RANKING_RIDGE,
     Layout,
@@ -72,7 +72,7 @@ class GroupTests(Shown):
 
     def __str__(self) -> str:
         least, rate = int(self.adjusted.argmin()), {"fwer": "family-wise error", "fdr": "false discovery rate"}
-        found = f"{counted(len(self.selected), 'group')} of {len(self.names)}" if self.selected else "no group"
+        found = f"{pluralize(len(self.selected), 'group')} of {len(self.names)}" if self.selected else "no group"
         return (
             f"{found} at {rate[self.control]} {self.alpha:g}; least adjusted p-value {self.adjusted[least]:.2g}, of group"
             f" {self.names[least]}"

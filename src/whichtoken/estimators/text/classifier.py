@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from whichtoken.checks import check_range
 from whichtoken.errors import UsageError
-from whichtoken.estimators._common import FittedSummary, checked_clusters
+from whichtoken.estimators.common import FittedSummary, checked_clusters
 from whichtoken.estimators.text.counting import (
     CELLS,
     Documents,

@@ -20,7 +20,7 @@ from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
 from whichtoken.datasets.text_pipeline import TextPipeline
 from whichtoken.datasets.token_counts import NGramTable, TokenSequences
 from whichtoken.datasets.word_split import Places, text_chunks
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError
 from whichtoken.reading import read_text, readable
 
@@ -312,7 +312,7 @@ def learn_counts(
     """Counts of the training documents, labels and groups of copies; fixes the vocabulary and the classes of the model."""
     from sklearn.utils.validation import validate_data
 
-    from whichtoken.estimators._common import check_labels
+    from whichtoken.estimators.common import check_labels
 
     texts = texts_of(X)
     if texts is None:
@@ -374,7 +374,7 @@ def count_documents(model: TextModel, X: Any) -> sparse.csr_array:
 
 def encode_classes(y: Any, documents: int, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Numbers of the labels among the classes, (n,)."""
-    from whichtoken.estimators._common import check_labels
+    from whichtoken.estimators.common import check_labels
 
     labels = check_labels(y, documents)
     strange = np.setdiff1d(labels, classes)
@@ -397,7 +397,7 @@ def leave_out_rare_classes(model: TextClassifier, labels: NDArray[Any]) -> NDArr
         shown = ", ".join(map(str, rare[:5])) + (", ..." if len(rare) > 5 else "")
         warnings.warn(
             f"min_class={model.min_class} leaves out {len(rare)} of {len(names)} classes with"
-            f" {counted(int((~kept).sum()), 'document')}: {shown}",
+            f" {pluralize(int((~kept).sum()), 'document')}: {shown}",
             stacklevel=4,
         )
     return np.asarray(kept)

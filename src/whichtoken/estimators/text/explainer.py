@@ -28,7 +28,7 @@ from whichtoken.datasets import word_split
 from whichtoken.datasets.text_pipeline import UNKNOWN, TextPipeline
 from whichtoken.datasets.word_split import text_chunks
 from whichtoken.display.html import asset
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError
 from whichtoken.estimators import explainer_page as page
 from whichtoken.estimators.text.counting import Vocabulary
@@ -84,12 +84,12 @@ class SavedExplainer(page.SavedPage):
     def sentences(self) -> list[str]:
         """What a person who publishes the page should know."""
         said = [
-            f"{counted(len(names), 'token')} left out ({reason}): {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+            f"{pluralize(len(names), 'token')} left out ({reason}): {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
             for reason, names in self.left_out.items()
         ]
         if self.left_out and self.compared:
-            said.append(f"without them the page decides {self.changed} of {counted(self.compared, 'text')} otherwise")
-        return [*said, f"{super().sentences()[0]} and holds {counted(self.words, 'token')}"]
+            said.append(f"without them the page decides {self.changed} of {pluralize(self.compared, 'text')} otherwise")
+        return [*said, f"{super().sentences()[0]} and holds {pluralize(self.words, 'token')}"]
 
 
 def save_explainer(
@@ -112,7 +112,7 @@ def save_explainer(
     kept = np.array([name not in gone for name in model.vocabulary_], dtype=bool)
     if not kept.any():
         raise UsageError(
-            f"the page would hold no word: all {counted(len(kept), 'token')} are left out; lower {{min_df}}",
+            f"the page would hold no word: all {pluralize(len(kept), 'token')} are left out; lower {{min_df}}",
             min_df=min_df,
         )
     smaller = reduced(model, kept)
@@ -187,7 +187,7 @@ def _left_out(
         tokens = set(model._vocabulary.tokenizer.tokens(redact).names)
         leave_out("redacted", np.array([not tokens.isdisjoint(name.split(" ")) for name in names]))
     if len(model._statistics) > 3:
-        leave_out(f"in fewer than {counted(min_df, 'document')}", model._statistics[3] < min_df)
+        leave_out(f"in fewer than {pluralize(min_df, 'document')}", model._statistics[3] < min_df)
     elif min_df > model.min_df:
         raise UsageError(
             f"{{min_df}}: the model was saved before documents were counted, and only min_df={model.min_df} is known of its "
@@ -232,9 +232,9 @@ def _compare(model: TextModel, smaller: TextModel, kept: NDArray[np.bool_], text
 
 def _notes(left_out: Mapping[str, Sequence[str]], compared: int, changed: int) -> list[str]:
     """What the page says of what it does not hold, without naming any of it."""
-    said = [f"{counted(len(names), 'token')} of the model left out: {reason}." for reason, names in left_out.items()]
+    said = [f"{pluralize(len(names), 'token')} of the model left out: {reason}." for reason, names in left_out.items()]
     if left_out and compared:
-        said.append(f"The page decides {changed} of {counted(compared, 'text')} otherwise than the whole model.")
+        said.append(f"The page decides {changed} of {pluralize(compared, 'text')} otherwise than the whole model.")
     return said
 
 
@@ -333,9 +333,9 @@ def word_rules(version: int) -> dict[str, Any]:
             "runs": _runs([(code, ord(text) - code) for code, text in lower if len(text) == 1]),
             "others": [[code, text] for code, text in lower if len(text) > 1],
         },
-        "kept": word_split._KEPT.pattern,
+        "kept": word_split.KEPT.pattern,
         "markup": _in_javascript(word_split.HTML_BREAK if version == 1 else word_split.MARKUP),
-        "word": "[^ ']+(?:'+[^ ']+)*" if version == 1 else word_split._WORD.pattern,
+        "word": "[^ ']+(?:'+[^ ']+)*" if version == 1 else word_split.WORD.pattern,
     }
     if version == 1:
         return rules
@@ -397,7 +397,7 @@ def _pieces(tokenizer: TextPipeline) -> dict[str, Any]:
     """The vocabulary of word pieces, and what BERT's normalization makes of single characters."""
     normalize = tokenizer._tokenizer.normalizer.normalize_str
     signs = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
-    inside = [sign for sign in signs if word_split._is_letter(sign) or word_split._KEPT.match(sign)]
+    inside = [sign for sign in signs if word_split.is_letter(sign) or word_split.KEPT.match(sign)]
     changed = [(ord(sign), text) for sign in [*inside, word_split.JOINER] if (text := normalize(sign)) != sign]
     spaced = np.array([code for code, text in changed if text == f" {chr(code)} "])
     return {

@@ -17,9 +17,9 @@ from whichtoken.datasets.text_pipeline import ENGLISH_STOP_WORDS, TextPipeline
 from whichtoken.datasets.word_split import Places, text_chunks
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
-from whichtoken.display.text import counted
-from whichtoken.estimators._common import plain_label
+from whichtoken.display.text import pluralize
 from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
+from whichtoken.estimators.common import plain_label
 from whichtoken.estimators.text.counting import (
     count_documents,
     document_frequency,
@@ -156,7 +156,7 @@ class Reasons(Shown, Sequence[TokenReason]):
     of: TextExplanation
 
     def _headline(self) -> str:
-        return f"{counted(len(self), 'token')}, the largest contribution first"
+        return f"{pluralize(len(self), 'token')}, the largest contribution first"
 
     def _facts(self) -> dict[str, object]:
         return {"first": self[:FIRST]}

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from whichtoken.display.shown import facts_html
-from whichtoken.display.text import counted
+from whichtoken.display.text import pluralize
 
 
 def check_labels(y: ArrayLike, samples: int | None = None) -> NDArray[Any]:
@@ -157,7 +157,7 @@ class FittedSummary:
         found = {words: getattr(self, name) for name, words in SHOWN.items() if getattr(self, name, None) is not None}
         if "classes" in found:
             names = [str(label) for label in np.asarray(found["classes"]).tolist()]
-            found["classes"] = ", ".join(names) if len(names) <= 8 else counted(len(names), "class")
+            found["classes"] = ", ".join(names) if len(names) <= 8 else pluralize(len(names), "class")
         return found
 
 
