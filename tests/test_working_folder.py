@@ -67,8 +67,11 @@ def test_a_planted_module_leaves_a_trace_where_the_folder_is_trusted(planted, tm
         ["--version"],
         ["list"],
         ["reproduce", "toy/mean", "toy/faults", "--workers", "2"],
-        ["reproduce", "toy/mean", "--workers", "2", "--engine", "dask"],
-        ["reproduce", "mirror-descent/direction", "--seeds", "1", "--set", "p=2", "--workers", "1"],
+        pytest.param(["reproduce", "toy/mean", "--workers", "2", "--engine", "dask"], marks=pytest.mark.process),
+        pytest.param(
+            ["reproduce", "mirror-descent/direction", "--seeds", "1", "--set", "p=2", "--workers", "1"],
+            marks=pytest.mark.process,
+        ),
     ],
     ids=" ".join,
 )
@@ -82,6 +85,7 @@ def test_no_command_runs_a_file_of_the_working_folder(command, planted, tmp_path
     assert done.stderr == ""
 
 
+@pytest.mark.process
 def test_python_m_forgets_the_working_folder_before_it_imports_anything(planted, monkeypatch, tmp_path):
     """All but the few modules that Python itself imports to find the package."""
     early = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, check=True).stdout.split()
@@ -100,6 +104,7 @@ def test_python_m_forgets_the_working_folder_before_it_imports_anything(planted,
         assert (traces(folder), done.returncode, done.stderr) == ([], 0, "")
 
 
+@pytest.mark.process
 def test_jobs_and_scenes_of_the_workbench_run_no_file_of_the_working_folder(planted, monkeypatch, tmp_path):
     starlette = pytest.importorskip("starlette.testclient")
     from whichtoken.app.workbench.app import create_app

@@ -28,6 +28,7 @@ def test_output_that_cannot_be_written_is_said_in_a_sentence(arguments, where, r
     assert (done.returncode, done.stderr) == (2, LOST.format(reason))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", "<&- 2>&-"])
 def test_notes_that_cannot_be_written_change_nothing(where, tmp_path):
     done = shell(f"{COMMAND} reproduce toy/mean --workers 1 --out out {where}")

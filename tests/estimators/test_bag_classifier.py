@@ -377,6 +377,7 @@ def test_diagnosis_recovers_the_task():
     assert found.planned_mean_error == pytest.approx(found.cross_validated_mean_error, abs=0.06)
 
 
+@pytest.mark.slow
 def test_diagnosis_of_a_network_has_the_mean_of_the_instances_beside_it():
     X, y = SparseTokens(**TASK, dim=4).sample(40, np.random.default_rng(0))
     linear, network = (classifier(instance_map=kind, C=1.0).diagnose(X, y) for kind in ("linear", "network"))

@@ -130,6 +130,7 @@ def test_nothing_is_compared_where_all_is_given(one_group):
     assert set(maps.maps) == {"linear", "splines", "fourier"}
 
 
+@pytest.mark.slow
 def test_groups_of_unequal_size():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 12))
@@ -164,6 +165,7 @@ def test_covariates_are_always_kept(kind):
     assert model.score(X, y) > 0.97
 
 
+@pytest.mark.slow
 def test_forms_of_groups_agree(one_group, model):
     X, y = flat(one_group, 300)
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(32)])

@@ -31,6 +31,7 @@ def test_interval_over_documents_is_wider_than_over_picks_when_documents_differ(
     assert widths[0] > widths[1]
 
 
+@pytest.mark.slow
 def test_interval_holds_the_truth_and_differences_are_paired(data):
     score, right, groups = data
     confidence = PickConfidence(score, right, groups)

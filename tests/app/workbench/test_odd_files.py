@@ -199,6 +199,7 @@ def put_odd_verdicts(ledger, run, verdicts):
     ledger._insert("verdicts", (*run.key, run.started, version, json.dumps(verdicts), "", run.package_version))
 
 
+@pytest.mark.slow
 def test_an_odd_verdict_of_the_results_is_said_and_breaks_no_page(client, settings):
     id = "sparse-tokens/errors"
     verdict = asdict(recorded_runs()[id, "quick"].verdicts[0])

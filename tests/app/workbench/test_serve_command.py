@@ -77,7 +77,11 @@ def test_a_folder_that_cannot_be_written_is_shown_with_a_note(tmp_path, monkeypa
         run_server(ServerSettings(tmp_path / "none", port=0))
 
 
-@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT], ids=lambda how: how.name)
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGTERM, *[pytest.param(how, marks=pytest.mark.process) for how in (signal.SIGHUP, signal.SIGINT)]],
+    ids=lambda how: how.name,
+)
 def test_however_it_is_stopped_it_leaves_no_upload_and_no_job(out, tmp_path, monkeypatch, how):
     """SIGHUP is what a closed terminal sends."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -90,6 +90,7 @@ def test_float32_stays_as_close_as_torch_when_missed_steps_are_summed_by_quadrat
     assert ours < max(2 * theirs, 5e-6)
 
 
+@pytest.mark.slow
 def test_numbers_do_not_depend_on_threads():
     counts, labels = some_documents()
     results = []
