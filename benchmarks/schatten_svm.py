@@ -1,8 +1,9 @@
 """The key-query problem in nuclear and spectral norm beside cvxpy's semidefinite programs, and the ends of the l_p norms
 beside the simplex method of HiGHS.
 
-SCS is the fastest of cvxpy's free solvers here and Clarabel the most precise; both get the norm as a user writes it. Tokens
-and queries are standard normal; selected tokens are those that a planted matrix likes best.
+SCS is the fastest of cvxpy's free solvers here and Clarabel the most precise; both get the norm as a user writes it. Ours
+stops at the gap that the other one is asked for. Tokens and queries are standard normal; selected tokens are those that a
+planted matrix likes best.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from scipy.optimize import linprog
 
 from whichtoken.lab.benchmark import Measure, cpu_seconds, faster
 from whichtoken.margin import MarginCertificate, key_query_svm
+from whichtoken.margin.certificate import OPTIMAL_GAP
 
 PART = "Max-margin problems"
 QUESTION = "How fast is it found in the nuclear and the spectral norm, where Muon ends?"
@@ -41,7 +43,7 @@ WHY = {
 SEQUENCES, LENGTH, DIM, WIDE = 40, 12, 40, 128
 NAMES = {1.0: "nuclear", np.inf: "spectral"}
 # SCS stops at a promised accuracy; with its default of 1e-4 it misses the margin by 5e-4 in the nuclear norm
-SOLVERS: dict[str, dict[str, Any]] = {"SCS": {"eps": 1e-6}, "CLARABEL": {}}
+SOLVERS: dict[str, tuple[dict[str, Any], float]] = {"SCS": ({"eps": 1e-6}, 1e-6), "CLARABEL": ({}, OPTIMAL_GAP)}
 
 Result = TypeVar("Result")
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -61,13 +63,13 @@ def measure() -> Iterator[Measure]:
 
 def _matrix_norm(problem: Problem, p: float) -> Iterator[Measure]:
     case = f"n={SEQUENCES} T={LENGTH} d={DIM} {NAMES[p]}"
-    ours, took = _timed(partial(_margin, problem, p, "schatten"), repeats=3)
-    for solver, options in SOLVERS.items():
+    for solver, (options, gap) in SOLVERS.items():
+        ours, took = _timed(partial(_margin, problem, p, "schatten", gap), repeats=3)
         norm, theirs = _timed(partial(_cvxpy, problem, p, solver, options))
         yield faster(case, took, theirs, f"cvxpy + {solver}", 50)
         difference = abs(1 / ours.margin / norm - 1)
         yield Measure(case, f"relative difference from {solver}", difference, 1e-5, at_least=False)
-    yield Measure(case, "duality gap", ours.gap, 1e-6, at_least=False)
+        yield Measure(case, f"duality gap beside {solver}", ours.gap, gap, at_least=False)
 
 
 def _entry_norm(problem: Problem, p: float) -> Iterator[Measure]:
@@ -86,9 +88,9 @@ def _timed(function: Callable[[], Result], repeats: int = 1) -> tuple[Result, fl
     return found[-1], took
 
 
-def _margin(problem: Problem, p: float, norm: str) -> MarginCertificate:
+def _margin(problem: Problem, p: float, norm: str, gap: float = OPTIMAL_GAP) -> MarginCertificate:
     tokens, queries, selected = problem
-    return key_query_svm(tokens, queries, selected, p, norm=norm)
+    return key_query_svm(tokens, queries, selected, p, norm=norm, gap=gap)
 
 
 def _planted(dim: int) -> Problem:

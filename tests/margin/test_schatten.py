@@ -51,6 +51,27 @@ def least_norm(matrix, p):
     return (cvxpy.normNuc if p == 1 else cvxpy.sigma_max)(matrix), 1, []
 
 
+@pytest.mark.parametrize("p", [1, np.inf])
+def test_solver_stops_at_the_gap_that_is_asked_for(p):
+    problem = planted(12, 6, 8)
+    close, rough = limit(problem, p), limit(problem, p, gap=1e-3)
+    assert (close.status, rough.status) == ("optimal", "optimal")
+    assert close.gap <= 1e-9 < rough.gap <= 1e-3
+    assert rough.margin <= close.dual_bound
+    assert close.margin <= rough.dual_bound
+    assert rough.face_dimension is None  # too rough to tell what is zero
+
+
+@pytest.mark.parametrize("p", [1, np.inf])
+@pytest.mark.parametrize("loose", [0.0, 1.0, 100.0], ids=["no row left out", "most", "almost all"])
+def test_rows_left_out_by_mistake_come_back(p, loose, monkeypatch):
+    monkeypatch.setattr("whichtoken.margin.extreme.LOOSE", loose)
+    for norm in ("schatten", "entrywise"):
+        certificate = key_query_svm(*planted(12, 6, 8), p=p, norm=norm)
+        assert certificate.status == "optimal", norm
+        assert certificate.gap <= 1e-9
+
+
 @pytest.mark.parametrize("p", [1, 4, np.inf])
 @pytest.mark.parametrize("rhs", [1.0, [2.0, 0.0, 0.5, 1.0]], ids=["one", "several"])
 def test_margin_equals_that_of_a_cone_solver(p, rhs):

@@ -52,9 +52,9 @@ class MarginCertificate(Shown):
     support : array of int
         Indices of multipliers above 1e-8 of the largest.
     status : {"optimal", "infeasible", "unconverged"}
-        "optimal" needs gap <= 1e-8, and constraints with b_k = 0 met up to 1e-10 |a_k|_q. "infeasible" is proven for
-        the tokens as they are, not up to rounding (`margin.exact`). "unconverged" is neither, and all that is
-        known then is that the best margin lies between `margin` and `dual_bound`.
+        "optimal" needs gap <= 1e-8 (or what was asked for), and constraints with b_k = 0 met up to 1e-10 |a_k|_q.
+        "infeasible" is proven for the tokens as they are, not up to rounding (`margin.exact`). "unconverged" is neither,
+        and all that is known then is that the best margin lies between `margin` and `dual_bound`.
     pairs : array of shape (m, 2)
         Sequence and unselected token of each multiplier.
     equality_multipliers : array
@@ -106,7 +106,7 @@ class MarginCertificate(Shown):
 
 
 def certify_direction(
-    constraints: AnyConstraints, weights: Vector, multipliers: Vector, norm: Norm
+    constraints: AnyConstraints, weights: Vector, multipliers: Vector, norm: Norm, gap: float = OPTIMAL_GAP
 ) -> MarginCertificate:
     """Certify a pair of candidates: only what is verified here, rounding included, enters the certificate."""
     binding = constraints.rhs > 0
@@ -126,7 +126,7 @@ def certify_direction(
     margin = min(max(level_bound(constraints, direction, norm), 0.0), bound)
     status: Status = (
         "optimal"
-        if 1 - margin / bound <= OPTIMAL_GAP and _unscalable_rows_hold(constraints, direction, norm)
+        if 1 - margin / bound <= gap and _unscalable_rows_hold(constraints, direction, norm)
         else "unconverged"
     )
     return _certificate(constraints, constraints.reshape(direction), margin, bound, multipliers, status)

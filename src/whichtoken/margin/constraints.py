@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -134,29 +133,13 @@ class Constraints:
             return self.dense @ self.dense.T if self.small else (self.left @ self.left.T) * (self.right @ self.right.T)
         shape = self.left.shape[1], self.right.shape[1]
         if not self.small:
-            return self._scaled_gram(scale.reshape(shape), None if swapped is None else swapped.reshape(shape))
+            swaps = None if swapped is None else swapped.reshape(shape)
+            return scaled_gram(self.left, *self._queries, scale.reshape(shape), swaps)  # type: ignore[no-any-return]
         image = self.dense * scale
         if swapped is not None:
             turned = self.dense.reshape(-1, *shape).swapaxes(1, 2).reshape(len(self), -1)
             image = image + turned * swapped
         return image @ self.dense.T
-
-    def _scaled_gram(self, scale: Vector, swapped: Vector | None) -> Vector:
-        """Rows of one sequence share their query, which splits off the sum over its d entries: m^2 d work, not m^2 d^2."""
-        queries, block = self._queries
-        starts = np.searchsorted(block, np.arange(len(queries) + 1))
-        gram = np.empty((len(self), len(self)))
-        for i, (start, stop) in enumerate(pairwise(starts)):
-            mixed = (queries[i:] * queries[i]) @ scale.T  # (blocks from i on, d)
-            later = mixed[block[start:] - i]
-            later *= self.left[start:]
-            if swapped is not None:
-                turned = self.left[start:] @ (queries[i] * swapped).T
-                turned *= self.right[start:]
-                later += turned
-            gram[start:stop, start:] = self.left[start:stop] @ later.T
-            gram[stop:, start:stop] = gram[start:stop, stop:].T
-        return gram
 
     def product_gram(self, own: Vector, mixed: Vector, other: Vector) -> Vector:
         """<a_k, own a_l other + mixed a_l^T mixed> for all pairs of rows, (m, m); `own` and `other` are symmetric."""
@@ -207,6 +190,31 @@ class Constraints:
         equalities = self.subset(self.free)
         correction, *_ = np.linalg.lstsq(equalities.dense, equalities.apply(weights), rcond=None)
         return weights - correction
+
+
+@njit(cache=True)
+def scaled_gram(left: Any, queries: Any, run: Any, scale: Any, swapped: Any) -> Any:
+    """`Constraints.gram` of rows left_k queries_(run k)^T, (m, m), for factors (d, e).
+
+    Rows of one sequence share their query, which splits off the sum over its e entries: m^2 d work, not m^2 d e.
+    """
+    gram, columns = np.empty((len(run), len(run))), np.ascontiguousarray(scale.T)
+    start = 0
+    for i in range(len(queries)):
+        stop = int(np.searchsorted(run, i + 1))
+        mixed = np.dot(queries[i:] * queries[i], columns)  # (runs from i on, d)
+        later = np.empty((len(run) - start, left.shape[1]))
+        if swapped is not None:
+            later = np.dot(left[start:], (queries[i] * swapped).T)
+        for k in range(start, len(run)):
+            for j in range(left.shape[1]):
+                turned = 0.0 if swapped is None else later[k - start, j] * queries[run[k], j]
+                later[k - start, j] = turned + left[k, j] * mixed[run[k] - i, j]
+        block = np.dot(left[start:stop], later.T)
+        gram[start:stop, start:] = block
+        gram[start:, start:stop] = block.T
+        start = stop
+    return gram
 
 
 @njit(cache=True)

@@ -26,16 +26,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from numpy.typing import NDArray
+from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import linprog
 
+from whichtoken.margin.certificate import OPTIMAL_GAP
 from whichtoken.margin.constraints import Constraints, Solution, cholesky
 from whichtoken.margin.geometry import EntrywiseNorm, Norm, SchattenNorm
 from whichtoken.norms import Vector
 
 ITERATIONS, PATIENCE = 60, 4
-CONVERGED = 1e-9  # a tenth of the gap that is promised
+SPARE = 0.1  # share of the promised gap at which to stop
 TO_THE_BOUNDARY, FARTHEST = 0.95, 1e3  # of steps; matrices stall from 0.99 on
+FACE, LOOSE = (
+    1e-2,
+    0.01,
+)  # gap at which rows are left out: those with multipliers below so much of their slack, both scaled
 REFINED = 1e-3  # gap below which Newton's equations need their residuals
 OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
@@ -43,7 +49,7 @@ OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 
 def minimal_entry_norm(rows: Constraints, start: Solution, p: float) -> Solution:
     """Minimal l_1 or l_inf norm weights for unit rows, from the Euclidean solution of the same rows."""
     norm = EntrywiseNorm(p)
-    solution = minimal_extreme_norm(rows, start, norm, entry_pair)
+    solution = minimal_extreme_norm(rows, start, norm, entry_pair, SPARE * OPTIMAL_GAP)
     with np.errstate(all="ignore"):  # what broke down has an infinite gap
         settled = _vertex(rows, solution, p)
         return min(settled, solution, key=lambda candidate: duality_gap(rows, norm, candidate))
@@ -104,33 +110,47 @@ def simplex_solutions(rows: Constraints, p: float) -> list[Solution]:
     return [Solution(weights - result.x[columns:] if p == 1 else weights, multipliers)]
 
 
-def minimal_matrix_norm(rows: Constraints, start: Solution, p: float) -> Solution:
+def minimal_matrix_norm(rows: Constraints, start: Solution, p: float, gap: float = OPTIMAL_GAP) -> Solution:
     """Minimal nuclear (p = 1) or spectral (p = inf) norm weights for unit rows, from the Euclidean solution."""
     shape = rows.left.shape[1], rows.right.shape[1]
-    return minimal_extreme_norm(rows, start, SchattenNorm(p, shape), matrix_pair)
+    return minimal_extreme_norm(rows, start, SchattenNorm(p, shape), matrix_pair, SPARE * gap)
 
 
 def minimal_extreme_norm(
-    rows: Constraints, start: Solution, norm: Norm, make_pair: Callable[[Vector, Vector], Pair]
+    rows: Constraints, start: Solution, norm: Norm, make_pair: Callable[[Vector, Vector], Pair], gap: float
 ) -> Solution:
     """Minimal norm weights for unit rows, p = 1 or p = inf, from the Euclidean solution.
 
-    `make_pair` puts any Y and a V inside the ball into a pair.
+    `make_pair` puts any Y and a V inside the ball into a pair. Rows that are clearly not tight are left out at the end, unless
+    the solution without them turns out not to be one with them.
     """
     with np.errstate(all="ignore"):  # a solve that breaks down returns its best pair, which is judged by its gap
-        point = best = _starting_point(rows, start, norm, make_pair)
-        since_best = 0
-        for _ in range(ITERATIONS):
-            if best.gap <= CONVERGED or since_best > PATIENCE:
-                break
-            try:
-                point = _advance(point)
-            except np.linalg.LinAlgError:
-                break
-            since_best += 1
-            if point.gap < best.gap:
-                best, since_best = point, 0
-    return Solution(best.weights, best.multipliers)
+        point = _follow(_starting_point(rows, start, norm, make_pair), FACE)
+        likely = rows.free | (point.multipliers / point.multipliers.max() > LOOSE * point.slack / point.slack.max())
+        found = _follow(point.restricted(likely), gap)
+        multipliers = np.zeros(len(rows))
+        multipliers[likely] = found.multipliers
+        solution = Solution(found.weights, multipliers)
+        if duality_gap(rows, norm, solution) <= gap:
+            return solution
+        point = _follow(point, gap)
+    return Solution(point.weights, point.multipliers)
+
+
+def _follow(point: _Point, gap: float) -> _Point:
+    """The first point with this gap, or the best one that was met."""
+    best, since_best = point, 0
+    for _ in range(ITERATIONS):
+        if best.gap <= gap or since_best > PATIENCE:
+            break
+        try:
+            point = _advance(point)
+        except np.linalg.LinAlgError:
+            break
+        since_best += 1
+        if point.gap < best.gap:
+            best, since_best = point, 0
+    return best
 
 
 def duality_gap(rows: Constraints, norm: Norm, solution: Solution) -> float:
@@ -175,6 +195,10 @@ class _Point:
     @cached_property
     def gap(self) -> float:
         return duality_gap(self.rows, self.norm, Solution(self.weights, self.multipliers))
+
+    def restricted(self, kept: NDArray[np.bool_]) -> _Point:
+        """The same point with fewer rows."""
+        return replace(self, rows=self.rows.subset(kept), multipliers=self.multipliers[kept], slack=self.slack[kept])
 
 
 def _starting_point(
@@ -221,14 +245,15 @@ class _System:
         return by_v, by_multiplier, np.where(self.point.rows.free, 0.0, by_slack), by_level
 
     def _step_to_smallest_norm(self, constant: Vector, added: Vector) -> tuple[Vector, Vector, float]:
-        """(A H A^T + diag(s / mu)) dmu = r,  dV = A^T dmu."""
+        """(A H A^T + diag(s / mu)) dmu = r,  dV = A^T (mu + dmu) - V."""
         point, rows = self.point, self.point.rows
-        missing = rows.rhs + point.slack - point.scores - rows.apply(constant) + added
+        lag = point.combined - point.pair.v  # of rows that were left out
+        missing = rows.rhs + point.slack - point.scores - rows.apply(constant + point.pair.forward(lag)) + added
         by_multiplier = self.solve(missing)
         for _ in range(self.refinements):
             image = rows.apply(point.pair.forward(rows.adjoint(by_multiplier)))
             by_multiplier = by_multiplier + self.solve(missing - image - self.stiffness * by_multiplier)
-        return rows.adjoint(by_multiplier), by_multiplier, 0.0
+        return rows.adjoint(by_multiplier) + lag, by_multiplier, 0.0
 
     def _step_to_largest_margin(self, constant: Vector, added: Vector) -> tuple[Vector, Vector, float]:
         """H dV - A^T dmu = R,  A dV + s / mu dmu - b drho = r,  b.dmu = 1 - b.mu."""
@@ -469,9 +494,12 @@ class MatrixPair:
         """G, G^-1 and the eigenvalues of G^-1 X G^-T = G^T Z G, which is diagonal; P = G G^T."""
         z = (np.eye(len(self.x)) - _symmetric(self.bounded)) / 2
         lower_x, lower_z = np.linalg.cholesky(self.x), np.linalg.cholesky(z)
-        left, values, right = np.linalg.svd(lower_z.T @ lower_x)
-        root = np.sqrt(values)
-        return (lower_x @ right.T) / root, (lower_z @ left).T / root[:, None], values
+        product = lower_z.T @ lower_x
+        squares, left = np.linalg.eigh(
+            product @ product.T
+        )  # near the central path all are almost equal, so squares lose nothing
+        values, right = np.sqrt(squares), product.T @ left
+        return lower_x @ right / values**1.5, (lower_z @ left).T / np.sqrt(values)[:, None], values
 
     @property
     def _values(self) -> Vector:
@@ -530,8 +558,13 @@ class MatrixStep:
     @cached_property
     def longest(self) -> tuple[float, float]:
         root = 1 / np.sqrt(self.values)
-        by_x, by_z = (np.linalg.eigvalsh(scaled * np.outer(root, root)) for scaled in (self.scaled_x, self.scaled_z))
-        return longest_step(np.asarray(by_x, dtype=float)), longest_step(np.asarray(by_z, dtype=float))
+        outer = np.outer(root, root)
+        lowest = (
+            lapack.dsyevr(scaled * outer, compute_v=0, range="I", il=1, iu=1)[0][:1]
+            for scaled in (self.scaled_x, self.scaled_z)
+        )
+        on_y, on_v = map(longest_step, lowest)
+        return on_y, on_v
 
     def left_over(self, on_y: float, on_v: float) -> float:
         values = np.diag(self.values)

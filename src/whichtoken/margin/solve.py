@@ -25,7 +25,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.margin.certificate import EXACT_WORK, MarginCertificate, certify_direction, certify_infeasible
+from whichtoken.margin.certificate import (
+    EXACT_WORK,
+    OPTIMAL_GAP,
+    MarginCertificate,
+    certify_direction,
+    certify_infeasible,
+)
 from whichtoken.margin.constraints import AnyConstraints, Constraints, Farkas, Solution
 from whichtoken.margin.euclidean import minimal_norm
 from whichtoken.margin.exact import exact_scores, is_infeasible
@@ -51,18 +57,18 @@ DOUBT = (1e-6, 1e-4)
 DOUBT_OF_SQUARES = (1e-9, 1e-6)
 
 
-def solve(constraints: AnyConstraints, norm: Norm) -> MarginCertificate:
-    """Minimal norm solution of the constraints, or a proof that there is none.
+def solve(constraints: AnyConstraints, norm: Norm, gap: float = OPTIMAL_GAP) -> MarginCertificate:
+    """Minimal norm solution of the constraints up to a duality gap, or a proof that there is none.
 
     Feasibility does not depend on the norm, so the Euclidean problem comes first: it either proves infeasibility or gives the
     other methods a point to start from.
     """
     with one_thread():  # ten times as fast as two on a machine of two cores
-        certificate = _solve(constraints, norm)
+        certificate = _solve(constraints, norm, gap)
         return replace(certificate, face_dimension=face_dimension(constraints, certificate, norm))
 
 
-def _solve(constraints: AnyConstraints, norm: Norm) -> MarginCertificate:
+def _solve(constraints: AnyConstraints, norm: Norm, gap: float) -> MarginCertificate:
     unit, factor = constraints.normalize()
     hopeless = (factor == 0) & (constraints.rhs > 0)
     if hopeless.any():
@@ -80,8 +86,8 @@ def _solve(constraints: AnyConstraints, norm: Norm) -> MarginCertificate:
             return best
         euclidean = _solve_on_working_set(unit, mean, partial(minimal_norm, stop_at_farkas=False), EUCLIDEAN_PORTION)
     assert isinstance(euclidean, Solution)
-    for candidate in _candidates(unit, euclidean, norm):
-        certificate = certify_direction(constraints, candidate.weights, candidate.multipliers * factor, norm)
+    for candidate in _candidates(unit, euclidean, norm, gap):
+        certificate = certify_direction(constraints, candidate.weights, candidate.multipliers * factor, norm, gap)
         if certificate.status != "unconverged":
             return certificate
         # the larger margin with the smaller bound
@@ -95,7 +101,7 @@ def _solve(constraints: AnyConstraints, norm: Norm) -> MarginCertificate:
     return polish(constraints, best, norm)
 
 
-def _candidates(rows: AnyConstraints, euclidean: Solution, norm: Norm) -> Iterator[Solution]:
+def _candidates(rows: AnyConstraints, euclidean: Solution, norm: Norm, gap: float) -> Iterator[Solution]:
     """Solutions to try, the most promising first."""
     p = norm.p
     if p == 2:
@@ -105,7 +111,8 @@ def _candidates(rows: AnyConstraints, euclidean: Solution, norm: Norm) -> Iterat
     if not NEAR_ENDS[0] < p < NEAR_ENDS[1]:
         # the solution at p = 1 or p = inf, whichever is nearer
         end = 1.0 if norm.p < 2 else np.inf
-        method = minimal_matrix_norm if isinstance(norm, SchattenNorm) else minimal_entry_norm
+        matrices = partial(minimal_matrix_norm, gap=gap)
+        method = matrices if isinstance(norm, SchattenNorm) else minimal_entry_norm
         yield _solve_on_working_set(rows, euclidean, partial(method, p=end), INTERIOR_PORTION)
         if not isinstance(norm, SchattenNorm):
             yield from simplex_solutions(rows.subset(slice(None)), end)
@@ -170,7 +177,7 @@ def polish(constraints: AnyConstraints, certificate: MarginCertificate, norm: No
 
 def face_dimension(constraints: AnyConstraints, certificate: MarginCertificate, norm: Norm) -> int | None:
     """Dimension of the set of best directions, or None if it is not known."""
-    if certificate.status != "optimal" or certificate.direction is None:
+    if certificate.status != "optimal" or certificate.direction is None or certificate.gap > OPTIMAL_GAP:
         return None
     if 1 < norm.p < np.inf:
         return 0
