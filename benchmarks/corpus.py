@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.lab.benchmark import CPU, Beside, Measure
+from whichtoken.lab.benchmark import CPU, Beside, Cases, Measure
 
 PART = "Texts"
 QUESTION = "How many documents can one machine learn from, and what do more machines add?"
@@ -42,36 +42,34 @@ LEAST, MOST = 5_000, 4.0  # documents per second of CPU time, GB
 GIGABIT = 1.25e8  # bytes per second
 
 
-def measure(sizes: tuple[int, ...] = SIZES, workers: tuple[int, ...] = (1, 2)) -> Iterator[Measure]:
+def measure(wanted: Cases, sizes: tuple[int, ...] = SIZES, workers: tuple[int, ...] = (1, 2)) -> Iterator[Measure]:
     """Yield speed, memory and accuracy of ours and of the peer, then with Dask's workers."""
     for size in sizes:
-        with TemporaryDirectory() as folder:
-            write_files(Path(folder), size)
-            case = f"{size} documents of {LENGTH} words"
-            ours, theirs = (run(kind, folder) for kind in ("ours", "hashes"))
-            detail = f"{ours['cpu']:.1f} s of CPU time, of which {ours['tokens']:.1f} for tokens"
-            yield Measure(case, "documents per second of CPU time", size / ours["cpu"], LEAST, detail=detail)
-            yield Measure(case, "GB at the peak", ours["memory"], MOST, at_least=False)
-            peer = "HashingVectorizer + SGDClassifier"
-            for what, unit, more in (("cpu", CPU, False), ("memory", "GB", False), ("accuracy", "accuracy", True)):
-                beside = Beside(peer, ours[what], theirs[what], unit, more)
-                ratio = ours[what] / theirs[what] if more else theirs[what] / ours[what]
-                detail = f"{ours[what]:.4g} against {theirs[what]:.4g}"
-                yield Measure(case, f"{unit}: times better than {peer}", ratio, 1.0, detail=detail, beside=beside)
-            for count in workers if size <= DISTRIBUTED else ():
-                found = run(f"dask-{count}", folder)
-                same = "the same coefficients" if found["digest"] == ours["digest"] else "OTHER coefficients"
-                detail = f"{found['cpu']:.1f} s of CPU time in all processes; {same}"
-                yield Measure(
-                    f"{case}, Dask, workers: {count}",
-                    "GB at the peak of the client",
-                    found["memory"],
-                    MOST,
-                    False,
-                    detail,
-                )
-            seconds = ours["tokens"] / 100 + 4 * LENGTH * size / GIGABIT + ours["cpu"] - ours["tokens"]
-            yield Measure(f"{case}, a model of 100 workers", "documents per second (a model)", size / seconds, LEAST)
+        if wanted(case := f"{size:,} documents of {LENGTH} words"):
+            with TemporaryDirectory() as folder:
+                write_files(Path(folder), size)
+                yield from _of_one_size(case, size, folder, workers if size <= DISTRIBUTED else ())
+
+
+def _of_one_size(case: str, size: int, folder: str, workers: tuple[int, ...]) -> Iterator[Measure]:
+    ours, theirs = (run(kind, folder) for kind in ("ours", "hashes"))
+    detail = f"{ours['cpu']:.1f} s of CPU time, of which {ours['tokens']:.1f} for tokens"
+    yield Measure(case, "documents per second of CPU time", size / ours["cpu"], LEAST, detail=detail)
+    yield Measure(case, "GB at the peak", ours["memory"], MOST, at_least=False)
+    peer = "HashingVectorizer + SGDClassifier"
+    for what, unit, more in (("cpu", CPU, False), ("memory", "GB", False), ("accuracy", "accuracy", True)):
+        beside = Beside(peer, ours[what], theirs[what], unit, more)
+        ratio = ours[what] / theirs[what] if more else theirs[what] / ours[what]
+        detail = f"{ours[what]:.4g} against {theirs[what]:.4g}"
+        yield Measure(case, f"{unit}: times better than {peer}", ratio, 1.0, detail=detail, beside=beside)
+    for count in workers:
+        found = run(f"dask-{count}", folder)
+        same = "the same coefficients" if found["digest"] == ours["digest"] else "OTHER coefficients"
+        detail = f"{found['cpu']:.1f} s of CPU time in all processes; {same}"
+        name = f"{case}, Dask, workers: {count}"
+        yield Measure(name, "GB at the peak of the client", found["memory"], MOST, False, detail)
+    seconds = ours["tokens"] / 100 + 4 * LENGTH * size / GIGABIT + ours["cpu"] - ours["tokens"]
+    yield Measure(f"{case}, a model of 100 workers", "documents per second (a model)", size / seconds, LEAST)
 
 
 def write_files(folder: Path, size: int) -> None:

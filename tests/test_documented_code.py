@@ -125,6 +125,8 @@ def write_growing_example(rng):
     reviews[:5].to_csv("new.csv", index=False)
     for place in range(3):
         reviews[40 * place : 40 * place + 40].to_csv(f"reviews/{place}.csv", index=False)
+    stays = pd.DataFrame({"note": texts, "age": rng.integers(20, 90, 120), "ward": rng.choice(["A", "B"], 120)})
+    stays.assign(readmitted=np.where(signs > 0, "yes", "no")).to_csv("stays.csv", index=False)
     tumor = np.arange(24) % 2
     for slide, sick in enumerate(tumor):
         bag = rng.standard_normal((6, 4)).astype(np.float32)

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from whichtoken.app.readers import ColumnEncoding, ColumnReader, without_gaps
+from whichtoken.app.readers import without_gaps
 from whichtoken.errors import UsageError
+from whichtoken.estimators.columns import ColumnEncoding, ColumnReader
 from whichtoken.tables import stream_table
 
 TABLE = pd.DataFrame(

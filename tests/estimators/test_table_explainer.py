@@ -124,7 +124,7 @@ def test_page_of_bags_says_what_python_says(kind, classes):
 
 
 def test_pasted_tables_are_read_as_files_are(tmp_path):
-    from whichtoken.app.readers import ColumnEncoding, ColumnReader
+    from whichtoken.estimators.columns import ColumnEncoding, ColumnReader
     from whichtoken.tables import read_table
 
     columns = ("size", "color", "code")

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 
 from whichtoken.app.readers import (
     BagRoles,
-    ColumnEncoding,
-    ColumnReader,
-    MixedColumns,
     as_int_if_integral,
     read_bag_files,
     read_bag_rows,
@@ -23,6 +20,7 @@ from whichtoken.app.readers import (
 )
 from whichtoken.attention import RaggedArray
 from whichtoken.errors import ColumnError, UsageError
+from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns
 from whichtoken.estimators.model_folder import OpenedFolder, stored_fields
 from whichtoken.reading import shown
 from whichtoken.tables import TableForm, check_columns, has_label, has_text, label_names, read_table, text_values
@@ -171,14 +169,31 @@ def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, f
     if empty.any():
         few = "row has no text and gets" if empty.sum() == 1 else "rows have no text and get"
         warnings.warn(f"{empty.sum()} {few} no label", stacklevel=2)
+    data: Any = np.array(texts, dtype=object)
+    if model.columns is not None:
+        from whichtoken.estimators.text.columns import TextTable
+
+        check_columns(path, model.columns, list(table.columns))
+        reader = ColumnReader(path, model.columns)
+        reader.add(table)
+        data = TextTable(texts, reader.finish(learned=True))
 
     def probabilities() -> Array:
         found = np.full((len(texts), len(model.classes_)), np.nan)
-        found[~empty] = model.predict_proba([text for text, gap in zip(texts, empty, strict=True) if not gap])
+        if not empty.all():
+            found[~empty] = model.predict_proba(data.rows(~empty) if model.columns else data[~empty].tolist())
         return found
 
+    everything = texts if model.columns is None else data
     return Applied(
-        path, table, model.classes_, probabilities, lambda: model.explain(texts), {}, empty, model.decision_weights_
+        path,
+        table,
+        model.classes_,
+        probabilities,
+        lambda: model.explain(everything),
+        {},
+        empty,
+        model.decision_weights_,
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
 from whichtoken.display.shown import Shown
@@ -20,6 +21,7 @@ from whichtoken.display.text import pluralize, visible
 from whichtoken.errors import UsageError, unknown
 from whichtoken.estimators.common import plain_label, stratified_clusters, stratified_folds
 from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
+from whichtoken.estimators.text.columns import ColumnPart, TextTable
 from whichtoken.kernel_cache import seconds_without_compiling
 from whichtoken.reading import shown
 
@@ -444,8 +446,10 @@ def text_baseline(kind: str, ngram_range: tuple[int, int], class_weight: str | N
         from sklearn.feature_extraction.text import CountVectorizer
         from sklearn.naive_bayes import MultinomialNB
         from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import FunctionTransformer
 
-        return make_pipeline(CountVectorizer(ngram_range=ngram_range), MultinomialNB())
+        only_texts = FunctionTransformer(lambda X: X.texts if isinstance(X, TextTable) else X)
+        return make_pipeline(only_texts, CountVectorizer(ngram_range=ngram_range), MultinomialNB())
     return _TfIdf(ngram_range, class_weight)
 
 
@@ -470,8 +474,10 @@ class _TfIdf:
         self.vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=ngram_range)
         self.class_weight = class_weight
 
-    def fit(self, X: Iterable[str], y: NDArray[Any]) -> _TfIdf:
-        features = self.vectorizer.fit_transform(X)
+    def fit(self, X: Any, y: NDArray[Any]) -> _TfIdf:
+        if isinstance(X, TextTable):
+            self.columns = ColumnPart.of(X.columns)
+        features = self._features(X, self.vectorizer.fit_transform)
         self.regression = self._best_regression(features, y)
         self.classes_ = self.regression.classes_
         return self
@@ -492,6 +498,12 @@ class _TfIdf:
         C = float(np.ravel(search.C_)[0])  # older versions repeat it for each class
         return LogisticRegression(C=C, max_iter=2000, class_weight=self.class_weight).fit(features, y)
 
-    def predict_proba(self, X: Iterable[str]) -> NDArray[np.float64]:
+    def _features(self, X: Any, count: Callable[[Iterable[str]], Any]) -> Any:
+        """TF-IDF, with standardized columns beside it where there are some."""
+        if not isinstance(X, TextTable):
+            return count(X)
+        return sparse.hstack([count(X.texts), self.columns.standardized(X.columns)], format="csr")
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes, (n, n_classes)."""
-        return np.asarray(self.regression.predict_proba(self.vectorizer.transform(X)))
+        return np.asarray(self.regression.predict_proba(self._features(X, self.vectorizer.transform)))

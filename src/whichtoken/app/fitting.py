@@ -27,9 +27,6 @@ from whichtoken.app.evaluation import (
 from whichtoken.app.readers import (
     BagRoles,
     BagRows,
-    ColumnEncoding,
-    ColumnReader,
-    MixedColumns,
     as_int_if_integral,
     check_roles,
     dropped_note,
@@ -46,8 +43,10 @@ from whichtoken.display.shown import Shown
 from whichtoken.display.terminal import each_warning_once
 from whichtoken.display.text import pluralize, visible
 from whichtoken.errors import UsageError
+from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns
 from whichtoken.estimators.model_folder import DataCard, add_to_card, check_writable, describe_table
 from whichtoken.estimators.text.classifier import TextClassifier
+from whichtoken.estimators.text.columns import TextTable
 from whichtoken.estimators.text.counting import count_documents
 from whichtoken.estimators.text.model import flipping_sets
 from whichtoken.reading import read_json, shown
@@ -399,10 +398,11 @@ class TextRoles:
     text: str = "text"
     label: str = "label"
     split_by: str | None = None  # what belongs together
+    columns: Sequence[str] = ()  # of numbers and categories beside the texts
 
     @property
     def special(self) -> dict[str, str]:
-        """The columns, by their part."""
+        """The columns that are not beside the texts, by their part."""
         return {"text": self.text, "label": self.label} | ({} if self.split_by is None else {"split": self.split_by})
 
 
@@ -435,7 +435,8 @@ def fit_text(
     roles, scheme = roles or TextRoles(), scheme or Scheme()
     check_writable(folder)
     check_baseline(scheme.baseline, TEXTS)
-    check_roles(roles.special.items())
+    check_roles([*roles.special.items(), *(("other", name) for name in roles.columns)])
+    reader = ColumnReader(path, roles.columns) if roles.columns else None
     numbers: list[int] = []
     signatures: list[NDArray[np.uint32]] = []
     empty = marked = words = 0
@@ -451,14 +452,18 @@ def fit_text(
         words += len(split.ids)
         signatures.append(text_signatures(split))
         numbers.extend(filled.index.tolist())
+        if reader is not None:
+            reader.add(filled)
         return filled
 
-    labels, clusters, notes = _read_labels(path, roles, (), drop_missing, form, check_texts)
+    labels, clusters, notes = _read_labels(path, roles, roles.columns, drop_missing, form, check_texts)
     same, copies = duplicate_groups(np.concatenate(signatures))
     options = {**(options or {}), "random_state": scheme.seed}
+    if reader is not None:
+        options |= {"text": roles.text, "columns": list(roles.columns)}
     work = _TextWork(
         path, roles.text, form, options, labels, joined_clusters(clusters, copies), np.array(numbers), copies,
-        _room(memory, len(labels), words, options),
+        _room(memory, len(labels), words, options), None if reader is None else reader.finish(),
     )  # fmt: skip
     with each_warning_once():
         try:
@@ -490,7 +495,9 @@ def fit_text(
         notes.append(
             "too few distinct texts to hold some out: C and the null token are the defaults, and probabilities are not calibrated"
         )
-    columns = list(roles.special.values())
+    columns = [*roles.special.values(), *roles.columns]
+    if reader is not None and work.beside is not None:
+        notes += kept.model._columns.encoding.notes(work.beside)
     if report is not None:
         return _write_card(folder, path, labels, columns, report, notes)
     add_to_card(folder, DataCard.of(path, labels, columns), None)
@@ -553,19 +560,20 @@ class _TextWork(Workload):
     numbers: Rows
     copies: Rows
     most: int | None = None  # texts that are learned at once
+    beside: MixedColumns | None = None  # columns beside the texts
     # smallest deletions, by the rows they were found for
     flips: dict[bytes, list[Sequence[int]]] = field(default_factory=dict)
     leaks: dict[str, str] = field(default_factory=dict)  # sentences on tokens that nearly decide alone, by token
     least = 1  # a class may have one text: it is then learned, and not tested
 
     def name_of(self, kind: str) -> str:
-        return TEXTS[kind]
+        return TEXTS[kind].replace("TF-IDF +", "TF-IDF and columns +" if self.beside is not None else "TF-IDF +")
 
     def ours(self, rows: Rows) -> Trained:
         least = 1 if len(rows) < FEW else 2
         model = TextClassifier(**{"min_df": least, **self.options})
         some = self._first_part(rows)
-        model.fit(self.texts(some), self.labels[some], groups=None if self.clusters is None else self.clusters[some])
+        model.fit(self.data(some), self.labels[some], groups=None if self.clusters is None else self.clusters[some])
         rest = np.setdiff1d(rows, some)
         for part, texts in self._in_parts(rest):
             model.partial_fit(texts, self.labels[part])
@@ -575,11 +583,12 @@ class _TextWork(Workload):
                 return np.concatenate([model.predict_proba(texts) for _, texts in self._in_parts(others)])
             if model._encoder is not None:
                 return model.predict_proba(list(self.texts(others)))
-            counts = count_documents(model, list(self.texts(others)))
+            texts, added = model._split(self.data(others))
+            counts = count_documents(model, list(texts))
             if model.selection_.shape[1] == 1:
-                self.flips[others.tobytes()] = [tokens.tolist() for tokens in flipping_sets(model, counts)]
+                self.flips[others.tobytes()] = [tokens.tolist() for tokens in flipping_sets(model, counts, added)]
             self.leaks.update(_leaks(counts, self.labels[others], model.token_names_))
-            return model._probabilities(model._outputs(counts))
+            return model._probabilities(model._outputs(counts) + added)
 
         return Trained(model, model.classes_, probabilities, model.decision_weights_)
 
@@ -587,7 +596,7 @@ class _TextWork(Workload):
         counted = self.options.get("ngram_range", (1, 1))
         model = text_baseline(kind, (1, 2) if counted == "auto" else counted, self.options.get("class_weight"))
         some = self._first_part(rows)
-        model.fit(self.texts(some), self.labels[some])
+        model.fit(self.data(some), self.labels[some])
 
         def probabilities(others: Rows) -> NDArray[np.float64]:
             return np.concatenate([model.predict_proba(texts) for _, texts in self._in_parts(others)])
@@ -602,12 +611,17 @@ class _TextWork(Workload):
         known = np.unique(self.labels[order], return_index=True)[1]
         return np.sort(np.concatenate([order[known], np.delete(order, known)])[: self.most])
 
-    def _in_parts(self, rows: Rows) -> Iterator[tuple[Rows, list[str]]]:
-        """Rows with their texts, some at a time."""
+    def _in_parts(self, rows: Rows) -> Iterator[tuple[Rows, Any]]:
+        """Rows with what a model sees of them, some at a time."""
         source, size = iter(self.texts(rows)), self.most or len(rows) or 1
         for first in range(0, len(rows), min(size, PART)):
             part = rows[first : first + min(size, PART)]
-            yield part, list(islice(source, len(part)))
+            texts = list(islice(source, len(part)))
+            yield part, texts if self.beside is None else TextTable(texts, self.beside.rows(part))
+
+    def data(self, rows: Rows) -> Any:
+        """What a model sees of some rows: the texts, or those with the columns beside them."""
+        return self.texts(rows) if self.beside is None else TextTable(self.texts(rows), self.beside.rows(rows))
 
     def texts(self, rows: Rows) -> TextRows:
         """Texts of some rows."""

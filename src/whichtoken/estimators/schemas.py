@@ -175,6 +175,7 @@ class TextParameters(StoredPart):
     tokens: list[str]
     vectors: TextVectors | None = None
     encoder: TextEncoder | None = None
+    columns: dict[str, Any] | None = None  # as `ColumnEncoding` reads it, with the name of the column of texts
     tokenizer: Annotated[WordTokenizer | JsonTokenizer | FunctionTokenizer, Field(discriminator="kind")] | None
 
 

@@ -147,7 +147,7 @@ def run_benchmark(name: str, wanted: Cases | None = None) -> Iterator[Measure]:
     sys.modules[PACKAGE] = package
     with needed_by(f"the benchmark {name}"), _single_thread():
         measure = importlib.import_module(f"{PACKAGE}.{files[name].stem}").measure
-        by_case = bool(signature(measure).parameters)
+        by_case = "wanted" in signature(measure).parameters
         if wanted.texts and not by_case:
             raise UsageError(f"the benchmark {name} has no cases that can be run alone; leave --case out")
         yield from measure(wanted) if by_case else measure()

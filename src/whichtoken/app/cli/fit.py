@@ -129,6 +129,10 @@ def fit_text_file(
     request: FitRequest,
     text: Annotated[str, options.column_name("Column with the texts.")] = "text",
     label: Annotated[str, options.column_name("Column with the labels.")] = "label",
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Columns of numbers or categories to learn from beside the texts."),
+    ] = None,
     ngrams: Annotated[
         str,
         typer.Option(
@@ -186,7 +190,10 @@ def fit_text_file(
     settings: dict[str, Any] = {"ngram_range": counted, "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
     settings |= {"class_weight": request.class_weight, "threshold": _threshold(threshold)}
     settings |= {"vectors": vectors, "encoder": encoder}
-    roles = TextRoles(text, label, request.split_by)
+    beside = tuple(name.strip() for name in columns.split(",")) if columns is not None else ()
+    if beside and (explainer or vectors or encoder):
+        raise UsageError("--columns goes with words alone; leave out --explainer, --vectors and --encoder")
+    roles = TextRoles(text, label, request.split_by, beside)
     report = request.run(fit_text, roles, options=settings, memory=memory, untested=True)
     if explainer is not None:
         from whichtoken.app.cli.models import write_explainer

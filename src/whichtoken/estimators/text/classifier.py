@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -25,6 +26,7 @@ from whichtoken.estimators.text.counting import (
     document_frequency,
     encode_classes,
     inverse_document_frequency,
+    is_partitioned,
     learn_counts,
     leave_out_rare_classes,
     listed_texts,
@@ -86,6 +88,10 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
+    text, columns : str and list of str, optional
+        *What is read.* Names of columns of numbers or categories beside the texts, which add to the decision, and of the one
+        with the texts where X has more: X is then a table, in `fit` and later. Gaps are filled with the training median.
+        Attention and words are as before; deletions and certificates of words are exact given the columns.
     analyzer : callable, path or None, optional
         *What is counted.* Splits a document: None for the built-in words, a function from a text to a list of tokens, or a
         Hugging Face `tokenizers` JSON file.
@@ -188,6 +194,9 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         vectors = None if self.vectors is None else source_vectors(self.vectors)
         texts: list[str] = []
         embeddings, self._encoder = None, None
+        self._columns, beside = None, None
+        if self.columns is not None:
+            X, beside = self._learn_columns(X)
         if self.encoder is not None:
             embeddings, X = source_encoder(self.encoder), listed_texts(X)
             texts = X
@@ -199,6 +208,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         together = checked_clusters(groups, counts.shape[0])
         if self.min_class > 1:
             kept = leave_out_rare_classes(self, labels)
+            beside = None if beside is None else beside[kept]
             counts, labels, weights, copies = counts[kept], labels[kept], weights[kept], copies[kept]
             texts = [text for text, keep in zip(texts, kept, strict=False) if keep]
             together = None if together is None else together[kept]
@@ -211,7 +221,8 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         if self.dim is not None:
             self._fit_embeddings(counts, codes, sample_weight, together, rng)
         else:
-            counts, held = self._fit_words_or_pairs(counts, codes, weights, together, copies, rng, vectors, frequent)
+            fit = partial(self._fit_words_or_pairs, beside=beside)
+            counts, held = fit(counts, codes, weights, together, copies, rng, vectors, frequent)
             if embeddings is not None and held[0]:
                 from whichtoken.estimators.text.encoder import fit_encoder
 
@@ -234,20 +245,21 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     def _fit_words_or_pairs(
         self, counts: sparse.csr_array, codes: NDArray[np.int64], weights: Array, groups: Any,
         copies: NDArray[np.intp], rng: np.random.Generator, vectors: WordVectors | None, frequent: NDArray[np.int64],
+        beside: NDArray[np.float32] | None = None,
     ) -> tuple[sparse.csr_array, tuple[Splits, Array]]:  # fmt: skip
         """Fit; with `ngram_range="auto"` without pairs too, which stay only where held-out documents get better."""
         if self.ngram_range != "auto" or not hasattr(self, "_vocabulary"):
-            return self._fit_tokens(counts, codes, weights, groups, copies, rng, vectors, frequent)
+            return self._fit_tokens(counts, codes, weights, groups, copies, rng, vectors, frequent, beside)
         # each way of counting sees the same folds
         every, stream = self._vocabulary, deepcopy(rng)
         columns = every.without_pairs()
-        with_pairs = self._fit_tokens(counts, codes, weights, groups, copies, rng, vectors, frequent)
+        with_pairs = self._fit_tokens(counts, codes, weights, groups, copies, rng, vectors, frequent, beside)
         fitted = dict(vars(self))
         self._vocabulary = Vocabulary(every.tokenizer, tuple(every.names[k] for k in columns))
         self.vocabulary_ = self._vocabulary.names
         known = np.flatnonzero(np.isin(columns, frequent))
         columns = np.append(columns, np.arange(len(every.names), counts.shape[1]))
-        words = self._fit_tokens(counts[:, columns], codes, weights, groups, copies, stream, vectors, known)
+        words = self._fit_tokens(counts[:, columns], codes, weights, groups, copies, stream, vectors, known, beside)
         if not self.choice_.losses or PAIRS_EARN * self.choice_.held_out <= fitted["choice_"].held_out:
             return words
         self.__dict__.update(fitted)
@@ -256,6 +268,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     def _fit_tokens(
         self, counts: sparse.csr_array, codes: NDArray[np.int64], weights: Array, groups: Any,
         copies: NDArray[np.intp], rng: np.random.Generator, vectors: WordVectors | None, frequent: NDArray[np.int64],
+        beside: NDArray[np.float32] | None = None,
     ) -> tuple[sparse.csr_array, tuple[Splits, Array]]:  # fmt: skip
         """Fit frequent words alone, or all with their vectors if that is better on held-out documents.
 
@@ -266,7 +279,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
             embedding = vectors_of_tokens(self._vocabulary.tokenizer, self.vocabulary_, vectors)
             embedding = np.vstack([embedding, np.zeros((1, vectors.dim), np.float32)])
             spelled = self._documents(counts, codes, weights, self._start(counts), embedding)
-        documents = self._documents(few, codes, weights, self._start(few))
+        documents = replace(self._documents(few, codes, weights, self._start(few)), columns=beside)
         scores, self.choice_, self._memory, held = fit_documents(documents, groups, copies, self, rng, spelled)
         self._vectors = None
         if vectors is not None and embedding is not None and isinstance(scores, SpelledScores):
@@ -313,11 +326,14 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
                 f"n_queries={self.n_queries}, dim={self.dim}: only a model with one query and dim=None learns from more"
                 " documents"
             )
-        counts = count_documents(self, X)
+        table = self._table(X)
+        counts = count_documents(self, self._split(table)[0])
         labels = encode_classes(y, counts.shape[0], self.classes_)
         weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
         embedding = None if self._vectors is None else self._vectors.embedding
         documents = self._documents(counts, labels, weights, None, embedding)
+        if self._columns is not None:
+            documents = replace(documents, columns=self._columns.standardized(table.columns).astype(np.float32))
         seen = float(self._statistics[2].sum())
         state = self.scores_, self.choice_, self._memory
         scores, self.choice_, self._memory = update_model(*state, documents, seen, self.n_jobs)
@@ -375,6 +391,19 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         self.log_null_ = float(scores.log_null)
         if self._vectors is not None and isinstance(scores, SpelledScores):
             self._vectors = replace(self._vectors, direction=scores.direction)
+        if self._columns is not None and isinstance(scores, SpelledScores):
+            self._columns = replace(self._columns, weights=scores.direction)
+
+    def _learn_columns(self, X: Any) -> tuple[Any, NDArray[np.float32]]:
+        """The texts of a table and what its columns become, (n, k)."""
+        from whichtoken.estimators.text.columns import ColumnPart, TextTable
+
+        assert self.columns is not None
+        if is_partitioned(X):
+            raise UsageError("columns beside the texts need a table in memory; X is a Dask collection")
+        table = TextTable.of(X, self.columns, self.text, learned=False)
+        self._columns = ColumnPart.of(table.columns)
+        return table.texts, self._columns.standardized(table.columns).astype(np.float32)
 
 
 NUMBERS = ("signed_frequency", "posterior_difference", "value", "selection")

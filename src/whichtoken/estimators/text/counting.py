@@ -48,6 +48,7 @@ class Documents:
     weights: Array  # (n,)
     classes: int
     vectors: NDArray[np.float32] | None = None  # of the tokens, (|S|, dim)
+    columns: NDArray[np.float32] | None = None  # beside the tokens, of mean 0 and variance 1, (n, k)
 
     @property
     def outputs(self) -> int:
@@ -68,7 +69,8 @@ class Documents:
 
     def part(self, rows: NDArray[np.int64]) -> Documents:
         """Some of them."""
-        return Documents(self.amounts[rows], self.labels[rows], self.weights[rows], self.classes, self.vectors)
+        columns = None if self.columns is None else self.columns[rows]
+        return Documents(self.amounts[rows], self.labels[rows], self.weights[rows], self.classes, self.vectors, columns)
 
 
 def attention_shares(amounts: sparse.csr_array, selection: Array, log_null: float) -> sparse.csr_array:
@@ -437,13 +439,7 @@ def text_column(X: Any) -> tuple[str | None, Any]:
         return None, X.ravel().tolist() if one and any(isinstance(cell, str) for cell in X.flat) else X
     import narwhals as nw
 
-    if hasattr(X, "with_format") and hasattr(X, "column_names"):  # a Hugging Face dataset
-        X = X.with_format("arrow")[:]
-    elif type(X).__module__.startswith("pyarrow") and hasattr(X, "__arrow_c_array__"):  # not yet in chunks
-        import pyarrow
-
-        X = pyarrow.table(X) if hasattr(X, "columns") else pyarrow.chunked_array([X])
-    table: Any = nw.from_native(X, pass_through=True, eager_only=True, allow_series=True)
+    table = table_of(X)
     if isinstance(table, nw.Series):
         return None, table.to_list()
     if not isinstance(table, nw.DataFrame):
@@ -459,6 +455,19 @@ def text_column(X: Any) -> tuple[str | None, Any]:
             f"X has {len(table.columns)} columns ({names}); choose the one with the texts, such as X[[{chosen!r}]]"
         )
     return str(chosen), table[:, texts[0]].to_list()
+
+
+def table_of(X: Any) -> Any:
+    """A table or a column of pandas, polars, Arrow or `datasets` as narwhals sees it; anything else as it is."""
+    import narwhals as nw
+
+    if hasattr(X, "with_format") and hasattr(X, "column_names"):  # a Hugging Face dataset
+        X = X.with_format("arrow")[:]
+    elif type(X).__module__.startswith("pyarrow") and hasattr(X, "__arrow_c_array__"):  # not yet in chunks
+        import pyarrow
+
+        X = pyarrow.table(X) if hasattr(X, "columns") else pyarrow.chunked_array([X])
+    return nw.from_native(X, pass_through=True, eager_only=True, allow_series=True)
 
 
 def _holds_texts(column: Any) -> bool:

@@ -33,6 +33,7 @@ from whichtoken.estimators.text.model import flipping_sets
 if TYPE_CHECKING:
     import pandas as pd
 
+    from whichtoken.estimators.text.columns import TextColumnReason
     from whichtoken.estimators.text.model import TextModel
 
 FIRST = 10  # reasons that a notebook shows
@@ -88,6 +89,9 @@ class TextExplanation(Explanation):
     flips_to: Any = None  # the label without the tokens of the counterfactual
     parts: tuple[TextPart, ...] = ()  # what an encoder adds by each part of the text: `decision` holds their sum too
     encoded: NDArray[Any] | None = field(default=None, repr=False)  # of each token, see `TokenReason`
+    column_reasons: tuple[
+        TextColumnReason, ...
+    ] = ()  # what columns beside the text add: `decision` holds their sum too
 
     @property
     def probabilities(self) -> dict[Any, float]:
@@ -120,6 +124,10 @@ class TextExplanation(Explanation):
             headings=("token", "count", "attention", f"adds to {self.label}"),
             reasons=tuple(_part_reasons(self))
             + tuple(
+                Reason((f"{one.column}={one.value}", "", "", f"{one.contribution:+.3f}"), one.contribution)
+                for one in self.column_reasons
+            )
+            + tuple(
                 Reason(
                     (reason.token, f"{reason.count:g}", f"{reason.attention:.3f}", f"{reason.contribution:+.3f}"),
                     reason.contribution,
@@ -142,6 +150,7 @@ class TextExplanation(Explanation):
             "counterfactual": self.counterfactual,
             "flips_to": plain_label(self.flips_to),
             **({"parts": [asdict(part) for part in self.parts]} if self.parts else {}),
+            **({"columns": [asdict(one) for one in self.column_reasons]} if self.column_reasons else {}),
         }
 
 
@@ -188,13 +197,15 @@ class Reasons(Shown, Sequence[TokenReason]):
 
 def explain(model: TextModel, X: Any) -> list[TextExplanation]:
     """One explanation per document."""
+    table = model._table(X)
+    X, beside = model._split(table)
     found = texts_of(X)
     texts = None if found is None else list(chain.from_iterable(text_chunks(found)))
     if texts is None or not hasattr(model, "_vocabulary"):
         counts, places = count_documents(model, X if texts is None else texts), None
     else:
         counts, places = model._vocabulary.place(texts)
-    raw, encoder = model._outputs(counts), model._encoder
+    raw, encoder = model._outputs(counts) + beside, model._encoder
     if encoder is not None:
         texts = listed_texts(X) if texts is None else texts
         owners, added = encoder.of_parts(texts)
@@ -208,6 +219,11 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
     side = np.where(chosen > 0, 1.0, -1.0) if outputs.shape[1] == 1 else np.ones(len(chosen))
     decisions, contributions = side * outputs[np.arange(len(column)), column], side[rows] * contributions
     rest = decisions - np.bincount(rows, contributions, minlength=counts.shape[0])
+    column_reasons: list[tuple[TextColumnReason, ...]] = [()] * len(chosen)
+    if model._columns is not None:
+        turned = side * model._columns.weights[:, column]
+        column_reasons = [model._columns.reasons(table.columns, i, turned[:, i]) for i in range(len(chosen))]
+        rest = rest - [sum(reason.contribution for reason in reasons) for reasons in column_reasons]
     order = np.lexsort((-np.abs(contributions), rows))
     columns, numbers, attention, contributions = (
         part[order] for part in (counts.indices, counts.data, attention, contributions)
@@ -216,8 +232,10 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
     shares = model._probabilities(raw)
     probabilities = shares[np.arange(len(chosen)), chosen].tolist()
     linear = model.selection_.shape[1] == 1
-    flips = flipping_sets(model, counts) if linear and encoder is None else [np.empty(0, np.int64)] * len(chosen)
-    others = _without(model, counts, flips)
+    flips = (
+        flipping_sets(model, counts, beside) if linear and encoder is None else [np.empty(0, np.int64)] * len(chosen)
+    )
+    others = _without(model, counts, flips, beside)
     explanations = []
     for i in range(counts.shape[0]):
         part = slice(counts.indptr[i], counts.indptr[i + 1])
@@ -238,6 +256,7 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
                 flips[i],
                 shares[i],
                 model.classes_[others[i]] if len(flips[i]) else None,
+                column_reasons=column_reasons[i],
             )
         )
     if encoder is None or texts is None:
@@ -313,6 +332,7 @@ def top_words(model: TextModel, n: int, X: Any, language: str | None) -> pd.Data
     scale = np.exp(model.selection_ - model.selection_.max())  # (|S|, queries)
     effects = (scale[:, :, None] * model.values_).sum(axis=1)  # (|S|, outputs)
     effects /= np.abs(effects).max() or 1.0
+    X = X if X is None else model._split(X)[0]
     texts = [] if X is None else list(texts_of(X) or ())
     held = None if X is None else count_documents(model, texts or X).tocsc()
     rows = []
@@ -338,11 +358,9 @@ def _example(model: TextModel, forms: list[int], held: sparse.csc_array, texts: 
         documents = held.indices[held.indptr[s] : held.indptr[s + 1]]
         if len(documents) and texts:
             text = min((texts[i] for i in documents), key=len)
-            place = next(
-                reason.places[0]
-                for reason in explain(model, [text])[0].reasons
-                if reason.token == model.token_names_[s]
-            )
+            counts, places = model._vocabulary.place([text])
+            first = int(counts.data[: int(np.flatnonzero(counts.indices == s)[0])].sum())
+            place = int(places.starts[first]), int(places.stops[first])
             start, stop = max(0, place[0] - WINDOW), min(len(text), place[1] + WINDOW)
             return ("..." if start else "") + " ".join(text[start:stop].split()) + ("..." if stop < len(text) else "")
         if len(documents):
@@ -354,8 +372,9 @@ def mistakes(model: TextModel, X: Any, y: Any, n: int) -> pd.DataFrame:
     """See `TextModel.mistakes`."""
     import pandas as pd
 
-    X = X if (found := texts_of(X)) is None else list(found)
-    counts = count_documents(model, X)
+    if model._columns is None and (found := texts_of(X)) is not None:
+        X = list(found)  # a stream is read once
+    counts = count_documents(model, model._split(X)[0])
     true, said = encode_classes(y, counts.shape[0], model.classes_), decide(model._decisions(X) - model._offset)
 
     rows = []
@@ -390,7 +409,9 @@ def _reordered(
     return places.starts[source], places.stops[source], ends
 
 
-def _without(model: TextModel, counts: sparse.csr_array, flips: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _without(
+    model: TextModel, counts: sparse.csr_array, flips: Sequence[NDArray[np.int64]], beside: Any
+) -> NDArray[np.int64]:
     """Number of the class of each document without some of its tokens; a third class may win instead of the rival."""
     rest, width = counts.copy(), counts.shape[1]
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
@@ -398,7 +419,7 @@ def _without(model: TextModel, counts: sparse.csr_array, flips: Sequence[NDArray
     if deleted:
         rest.data[np.isin(rows * width + counts.indices, np.concatenate(deleted))] = 0
         rest.eliminate_zeros()
-    return decide(model._outputs(rest) - model._offset)
+    return decide(model._outputs(rest) + beside - model._offset)
 
 
 def _attention(

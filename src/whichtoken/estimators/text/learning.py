@@ -186,23 +186,27 @@ def run_in_threads(calls: Sequence[Callable[[], Any]], jobs: int | None) -> list
 
 @dataclass(frozen=True)
 class SpelledScores(Scores):
-    """A model whose values are v.E_s + delta_s."""
+    """A model whose values are v.E_s + delta_s, or that has columns beside its tokens, with weights v."""
 
     direction: Array = field(default_factory=lambda: np.zeros((0, 1)))  # v, (dim, outputs)
 
     @classmethod
-    def of(cls, selection: Array, parts: Array, bias: Array, log_null: float, vectors: NDArray[np.float32]) -> Self:
+    def of(
+        cls, selection: Array, parts: Array, bias: Array, log_null: float, vectors: NDArray[np.float32] | None
+    ) -> Self:
         """From delta and v, which stand below each other in `parts`."""
-        own, direction = np.split(parts, [len(vectors)])
-        return cls(selection, (own + vectors @ direction)[:, None], bias, log_null, direction)
+        own, direction = np.split(parts, [len(selection)])
+        values = own if vectors is None else own + vectors @ direction
+        return cls(selection, values[:, None], bias, log_null, direction)
 
 
 def split_values(scores: Scores, vectors: NDArray[np.float32] | None) -> Array:
-    """The parameters (delta, v) of a model, (|S| + dim, outputs); without vectors the values."""
+    """The parameters (delta, v) of a model, (|S| + dim, outputs); without vectors and columns the values."""
     values = scores.values[:, 0]
-    if vectors is None or not isinstance(scores, SpelledScores):
+    if not isinstance(scores, SpelledScores):
         return values
-    return np.concatenate([values - vectors @ scores.direction, scores.direction])
+    own = values if vectors is None else values - vectors @ scores.direction
+    return np.concatenate([own, scores.direction])
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,9 +227,9 @@ class AttendedDocuments:
 
     @cached_property
     def dense(self) -> NDArray[np.float32] | None:
-        """The mean of the vectors of each document under its attention, (n, dim)."""
+        """The mean of the vectors of each document under its attention, or its columns, (n, dim)."""
         vectors = self.documents.vectors
-        return None if vectors is None else np.asarray(self.shares @ vectors, dtype=np.float32)
+        return self.documents.columns if vectors is None else np.asarray(self.shares @ vectors, dtype=np.float32)
 
     @cached_property
     def ridge(self) -> tuple[Array, Array | None]:
@@ -240,7 +244,7 @@ class AttendedDocuments:
     def precision(self, recipe: TextRecipe) -> Array:
         """Precision of the ridge on values, direction and bias, (queries * |S| [+ dim] + 1,)."""
         precision, tokens = self.ridge[0].copy(), self.shares.shape[1]
-        if self.dense is not None:
+        if self.documents.vectors is not None:
             precision[:tokens] /= 1 - recipe.vectors
             precision[tokens:-1] /= recipe.vectors
         return precision
@@ -262,7 +266,7 @@ class AttendedDocuments:
     def scores(self, solved: Sequence[SolvedValues]) -> Scores:
         """The model with these values."""
         (values, bias), queries = _stacked(solved), self.selection.shape[1]
-        if self.documents.vectors is not None:
+        if self.dense is not None:
             return SpelledScores.of(self.selection, values, bias, self.log_null, self.documents.vectors)
         heads = values.reshape(queries, -1, values.shape[1]).transpose(1, 0, 2)
         return Scores(self.selection, np.ascontiguousarray(heads), bias, self.log_null)
@@ -306,7 +310,8 @@ def step_attention(
         some = rows[first : first + BLOCK]
         shares = attended.shares[some]
         outputs = shares @ values
-        slopes, bends = loss_slopes(signs[some] * (outputs + scores.bias), loss)
+        more = 0.0 if documents.columns is None else documents.columns[some] @ scores.direction  # type: ignore[attr-defined]
+        slopes, bends = loss_slopes(signs[some] * (outputs + scores.bias + more), loss)
         slopes, bends = (part * documents.weights[some, None] for part in (slopes * signs[some], bends))
         slope += (values * (shares.T @ slopes)).sum(axis=1) - shares.T @ (slopes * outputs).sum(axis=1)
         squares = shares.power(2).T
@@ -832,8 +837,8 @@ def update_model(
     the loss of the new ones is minimized exactly. The temperature moves likewise, by the outputs before the values move.
     """
     shares = attention_shares(documents.amounts, scores.selection, scores.log_null)
-    if documents.vectors is not None:
-        shares = beside(shares, shares @ documents.vectors)
+    if documents.vectors is not None or documents.columns is not None:
+        shares = beside(shares, documents.columns if documents.vectors is None else shares @ documents.vectors)  # type: ignore[arg-type]
     start = split_values(scores, documents.vectors)
     before = shares @ start + scores.bias
     temperature = _tempered(choice.temperature, before, documents, seen)
@@ -848,7 +853,7 @@ def update_model(
     values, bias = _stacked(run_in_threads([partial(solve_values, problem) for problem in problems], jobs))
     learned = information(shares, values, bias, documents, choice, memory.mean)
     new = replace(scores, values=values[:, None], bias=bias)
-    if documents.vectors is not None:
+    if isinstance(scores, SpelledScores):
         new = SpelledScores.of(scores.selection, values, bias, scores.log_null, documents.vectors)
     return new, replace(choice, temperature=temperature), replace(memory, precision=memory.precision + learned)
 

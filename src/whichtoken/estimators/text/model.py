@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from whichtoken.datasets.word_vectors import WordVectors
+    from whichtoken.estimators.text.columns import ColumnPart
     from whichtoken.estimators.text.encoder import Embeddings, EncoderPart
     from whichtoken.estimators.text.explainer import SavedExplainer
     from whichtoken.estimators.text.explanation import TextExplanation
@@ -51,7 +52,7 @@ Array = NDArray[np.float64]
 KIND = "text-classifier"
 # parameters that a saved model does not keep: they are part of its tokenizer, or belong to the fit
 NOT_STORED = (
-    "analyzer", "vectors", "encoder", "stop_words", "word_pieces", "cv", "class_weight", "n_jobs", "verbose",
+    "text", "columns", "analyzer", "vectors", "encoder", "stop_words", "word_pieces", "cv", "class_weight", "n_jobs", "verbose",
     "random_state",
 )  # fmt: skip
 STATISTICS = ("counts", "shares", "sizes", "documents")  # the last one is not in folders of version 0.2
@@ -88,6 +89,7 @@ class FittedText:
     _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class, by token: documents
     _memory: Memory | None  # for partial_fit; None with several queries or embeddings
     _encoder: EncoderPart | None = None  # None also where the validation preferred words alone
+    _columns: ColumnPart | None = None  # what columns beside the texts add
     _vectors: FittedVectors | None = None  # None also where the validation preferred words alone
 
 
@@ -95,6 +97,8 @@ class FittedText:
 class TextModel(FittedText):
     """The half of `TextClassifier` that needs no scikit-learn, which takes longer to load than a sentence to explain."""
 
+    text: str | None = None
+    columns: Sequence[str] | None = None
     analyzer: Callable[[str], Sequence[str]] | str | Path | None = None
     ngram_range: tuple[int, int] | Literal["auto"] = (1, 1)
     min_df: int = 2
@@ -157,7 +161,8 @@ class TextModel(FittedText):
         """
         if self._encoder is not None:
             return [why.counterfactual or [] for why in self.explain(X)]
-        found, names = flipping_sets(self, count_documents(self, X)), self.token_names_
+        X, added = self._split(X)
+        found, names = flipping_sets(self, count_documents(self, X), added), self.token_names_
         return [[names[token] for token in tokens] for tokens in found]
 
     def certificates(self, X: Any) -> pd.DataFrame:
@@ -169,6 +174,7 @@ class TextModel(FittedText):
         import pandas as pd
 
         self._refuse_encoder("certificates")
+        X, added = self._split(X)
         counts = count_documents(self, X)
         if (counts.data != np.floor(counts.data)).any():
             raise ValueError(
@@ -177,7 +183,7 @@ class TextModel(FittedText):
         amounts, most = self._amounts(counts), np.iinfo(np.int64).max
         kinds = [name for name in Certificate.__dataclass_fields__ if name != "decisions"]
         fewest = np.full((counts.shape[0], len(kinds)), most)
-        for values, bias, rows in _duels(self, counts):
+        for values, bias, rows in _duels(self, counts, added):
             duel = certify(counts[rows], self.selection_[:, 0], values, bias, amounts[rows].data, self.log_null_)
             numbers = np.stack([getattr(duel, kind) for kind in kinds], axis=1)
             fewest[rows] = np.minimum(fewest[rows], np.where(numbers == OUT_OF_REACH, most, numbers))
@@ -226,6 +232,7 @@ class TextModel(FittedText):
         check_fitted(self)
         check_choice("kind", kind, ("json", "sql"))
         self._refuse_encoder("export")
+        self._refuse_columns("export")
         return _as_json(self) if kind == "json" else _as_sql(self)
 
     def save_explainer(
@@ -273,6 +280,7 @@ class TextModel(FittedText):
         from whichtoken.estimators.text.explainer import save_explainer
 
         check_fitted(self)
+        self._refuse_columns("an explainer page")
         return save_explainer(
             self, path, examples, title=title, min_df=min_df, redact=redact, most_words=most_words,
             compare_on=compare_on, card=card,
@@ -305,6 +313,10 @@ class TextModel(FittedText):
             arrays = {name: array[_rows_of(name, array, rows, len(seen))] for name, array in arrays.items()}
             arrays["direction"] = kept.direction
             parameters["vectors"] = {"name": kept.name, "sha256": kept.sha256}
+        if self._columns is not None:
+            beside = self._columns
+            arrays |= {"column_means": beside.means, "column_scales": beside.scales, "column_weights": beside.weights}
+            parameters["columns"] = {"text": self.text, **beside.encoding.as_json()}
         if self._encoder is not None:
             part = self._encoder
             arrays |= {"encoder_weights": part.weights, "encoder_bias": part.bias}
@@ -343,6 +355,9 @@ class TextModel(FittedText):
             dim = 0 if source is None else source.dim
             if parts.encoder is not None and embeddings is not None:
                 model._encoder = _stored_encoder(model, parts.encoder, embeddings, tensors)
+            if parts.columns is not None:
+                model.text, model._columns = parts.columns["text"], _stored_columns(model, parts.columns, tensors)
+                model.columns = list(model._columns.encoding.columns)
             _set_arrays(model, len(names) + (source is not None), tensors, dim)
             if parts.tokenizer is None:
                 model.n_features_in_ = len(names)
@@ -370,10 +385,10 @@ class TextModel(FittedText):
     @property
     def scores_(self) -> Scores:
         """The trained model."""
-        if self._vectors is not None:
-            parts = self.selection_, self.values_, self.intercept_, self.log_null_, self._vectors.direction
-            return SpelledScores(*parts)
-        return Scores(self.selection_, self.values_, self.intercept_, self.log_null_)
+        parts = self.selection_, self.values_, self.intercept_, self.log_null_
+        if self._columns is not None:
+            return SpelledScores(*parts, self._columns.weights)
+        return Scores(*parts) if self._vectors is None else SpelledScores(*parts, self._vectors.direction)
 
     @property
     def decision_weights_(self) -> Array:
@@ -430,6 +445,13 @@ class TextModel(FittedText):
             check_count("cv", self.cv, 2)
         if self.vectors is not None and (self.n_queries > 1 or self.dim is not None):
             raise UsageError(f"vectors are for one query and dim=None, not n_queries={self.n_queries}, dim={self.dim}")
+        if self.columns is not None:
+            if isinstance(self.columns, str) or not self.columns or len(set(self.columns)) < len(self.columns):
+                raise UsageError("{columns} must be a list of different names of columns", columns=self.columns)
+            if self.text in self.columns:
+                raise UsageError(f"{{text}} is also one of columns={list(self.columns)}", text=self.text)
+            if self.vectors is not None or self.encoder is not None or self.n_queries > 1 or self.dim is not None:
+                raise UsageError("columns are for words alone and one query; leave vectors, encoder, n_queries and dim")
         check_choice("loss", self.loss, ("auto", "logistic", "squared_hinge"))
         check_range("attention_C", self.attention_C, 0.0, np.inf, include_low=True)
         for name in ("C", "null"):
@@ -457,10 +479,31 @@ class TextModel(FittedText):
                 f"{what} is for words alone, and this model has an encoder (share {self._encoder.share:g})"
             )
 
+    def _refuse_columns(self, what: str) -> None:
+        if self._columns is not None:
+            raise UsageError(f"{what} is for words alone, and this model has columns: {', '.join(self.columns or ())}")
+
+    def _table(self, X: Any) -> Any:
+        """X; of a model with columns as a `TextTable`."""
+        check_fitted(self)
+        if self._columns is None:
+            return X
+        from whichtoken.estimators.text.columns import TextTable
+
+        return TextTable.of(X, self._columns.encoding.columns, self.text)
+
+    def _split(self, X: Any) -> tuple[Any, Any]:
+        """The texts of X and what its columns add to the outputs, (n, outputs) or 0."""
+        table = self._table(X)
+        if self._columns is None:
+            return X, 0.0
+        return table.texts, self._columns.outputs(table.columns)
+
     def _decisions(self, X: Any) -> Array:
-        """Outputs of documents, the part of an encoder included, (n, outputs)."""
+        """Outputs of documents, the part of an encoder or of columns included, (n, outputs)."""
+        X, added = self._split(X)
         if self._encoder is None:
-            return self._outputs(count_documents(self, X))
+            return np.asarray(self._outputs(count_documents(self, X)) + added)
         texts = listed_texts(X)
         return self._outputs(count_documents(self, texts)) + self._encoder.outputs(texts)
 
@@ -528,6 +571,20 @@ def _stored_encoder(model: TextModel, described: Any, embeddings: Embeddings, te
     return EncoderPart(embeddings, weights, bias, described.share)
 
 
+def _stored_columns(model: TextModel, described: dict[str, Any], tensors: dict[str, Any]) -> ColumnPart:
+    from whichtoken.estimators.columns import ColumnEncoding
+    from whichtoken.estimators.text.columns import ColumnPart
+
+    encoding = ColumnEncoding.from_json({name: part for name, part in described.items() if name != "text"})
+    many = len(encoding.names)
+    shapes = {"means": (many,), "scales": (many,), "weights": (many, stored.scores(model.classes_))}
+    found = {f"column_{name}": shape for name, shape in shapes.items()}
+    means, scales, weights = stored.arrays({name: tensors.pop(name) for name in found}, found)
+    if not (scales > 0).all():
+        raise UsageError("array 'column_scales' holds numbers that are not above 0")
+    return ColumnPart(encoding, means, scales, weights)
+
+
 def _rows_of(name: str, array: Array, rows: NDArray[np.int64], tokens: int) -> NDArray[np.int64]:
     """Rows of an array that belong to some tokens, and those after the tokens."""
     if name in ("bias", "sizes"):
@@ -578,7 +635,8 @@ def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]],
         shapes["documents"] = (tokens,)
     known = len(shapes) - 3
     if queries == 1 and model.dim is None:
-        shapes |= {"precision": (tokens + dim + 1, outputs), "mean_attention": (tokens + dim,)}
+        width = tokens + dim + (0 if model._columns is None else len(model._columns.means))
+        shapes |= {"precision": (width + 1, outputs), "mean_attention": (width,)}
     if dim:
         direction = tensors.pop("direction", np.empty(0))
         (direction,) = stored.arrays({"direction": direction}, {"direction": (dim, outputs)})
@@ -685,11 +743,14 @@ def _as_sql(model: TextModel) -> str:
     )
 
 
-def flipping_sets(model: TextModel, counts: sparse.csr_array) -> list[NDArray[np.int64]]:
-    """Columns of the smallest set of tokens of each document whose deletion changes its label; empty if none does."""
+def flipping_sets(model: TextModel, counts: sparse.csr_array, added: Any = 0.0) -> list[NDArray[np.int64]]:
+    """Columns of the smallest set of tokens of each document whose deletion changes its label; empty if none does.
+
+    `added` are outputs (n, outputs) that no deletion changes.
+    """
     amounts = model._amounts(counts)
     found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * counts.shape[0]
-    for values, bias, rows in _duels(model, counts):
+    for values, bias, rows in _duels(model, counts, added):
         flips = minimal_deletions(
             counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data, model.log_null_
         )
@@ -700,19 +761,23 @@ def flipping_sets(model: TextModel, counts: sparse.csr_array) -> list[NDArray[np
     return found
 
 
-def _duels(model: TextModel, counts: sparse.csr_array) -> list[tuple[Any, float, NDArray[np.int64]]]:
-    """Values and bias of the winner against each rival, and the documents that the duel is about, some at a time."""
+def _duels(
+    model: TextModel, counts: sparse.csr_array, added: Any = 0.0
+) -> list[tuple[Array, Array, NDArray[np.int64]]]:
+    """Values and biases (n,) of the winner against each rival, and the documents of the duel, some at a time."""
     if model.selection_.shape[1] > 1:
         raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
-    values, bias = model.values_[:, 0], model._decision_bias
+    values = model.values_[:, 0]
+    biases = np.broadcast_to(model._decision_bias + added, (counts.shape[0], values.shape[1]))
     duels = []
     if values.shape[1] == 1:
-        duels.append((values[:, 0], float(bias[0]), np.arange(counts.shape[0])))
+        duels.append((values[:, 0], biases[:, 0], np.arange(counts.shape[0])))
     else:
-        winner = decide(model._outputs(counts))
+        winner = decide(model._outputs(counts) + added)
         for k in np.unique(winner):
             for rival in range(values.shape[1]):
                 if rival != k:
-                    rows = np.flatnonzero(winner == k)
-                    duels.append((values[:, k] - values[:, rival], float(bias[k] - bias[rival]), rows))
-    return [(v, b, part) for v, b, rows in duels for part in np.array_split(rows, range(BLOCK, len(rows), BLOCK))]
+                    duels.append(
+                        (values[:, k] - values[:, rival], biases[:, k] - biases[:, rival], np.flatnonzero(winner == k))
+                    )
+    return [(v, b[part], part) for v, b, rows in duels for part in np.array_split(rows, range(BLOCK, len(rows), BLOCK))]

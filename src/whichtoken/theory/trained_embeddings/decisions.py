@@ -102,7 +102,7 @@ def minimal_deletions(
     counts: Any,
     scores: ArrayLike,
     values: ArrayLike,
-    bias: float = 0.0,
+    bias: ArrayLike = 0.0,
     amounts: ArrayLike | None = None,
     log_null: float = -np.inf,
 ) -> Flips:
@@ -114,8 +114,8 @@ def minimal_deletions(
         Anything that `scipy.sparse.csr_array` accepts.
     scores, values : array_like of shape (|S|,)
         a_s and g_s.
-    bias : float, default=0.0
-        b, added to the output.
+    bias : float or array_like of shape (n,), default=0.0
+        b, added to the output; of each document, where it says something that is not in its tokens.
     amounts : array_like of shape (stored counts,), optional
         What enters the softmax in place of each stored count, such as 1 + log c.
     log_null : float
@@ -137,7 +137,7 @@ def minimal_deletions(
     linear = _Linear.of(counts, scores, values, bias)
     matrix = linear.counts
     given = matrix.data if amounts is None else np.asarray(amounts)
-    ballot = _Ballot.of(matrix.indptr, given * linear.weights, bias, linear.null_votes(log_null, bias))
+    ballot = _Ballot.of(matrix.indptr, given * linear.weights, linear.biases, linear.null_votes(log_null))
     sizes = ballot.fewest(np.zeros(len(ballot.support)), ballot.votes > 0)
     taken = np.maximum(sizes, 0)
     indptr = np.concatenate([[0], np.cumsum(taken)])
@@ -149,7 +149,7 @@ def certify(
     counts: Any,
     scores: ArrayLike,
     values: ArrayLike,
-    bias: float = 0.0,
+    bias: ArrayLike = 0.0,
     amounts: ArrayLike | None = None,
     log_null: float = -np.inf,
 ) -> Certificate:
@@ -184,7 +184,7 @@ def certify(
     given = matrix.data if amounts is None else np.asarray(amounts)
     # deleting j of c occurrences takes away at most the share j / c of their concave amount
     votes = np.divide(given, matrix.data, out=np.zeros(len(times)), where=times > 0) * linear.weights
-    ballot = _Ballot.of(matrix.indptr, votes, bias, linear.null_votes(log_null, bias), times)
+    ballot = _Ballot.of(matrix.indptr, votes, linear.biases, linear.null_votes(log_null), times)
     against = linear.strongest_against(ballot.decisions)
     useful = np.maximum(against, 0.0)
     rows = ballot.rows
@@ -209,35 +209,41 @@ class _Linear:
     counts: sparse.csr_array
     weights: Floats  # u_s of each stored count, (nnz,)
     scores: Floats  # (|S|,)
-    strengths: Floats  # g_s + b, (|S|,)
+    values: Floats  # g_s, (|S|,)
+    biases: Floats  # b, (n,)
     tops: Floats  # highest score, (n,); 0 without tokens
 
     @classmethod
-    def of(cls, counts: Any, scores: ArrayLike, values: ArrayLike, bias: float) -> _Linear:
+    def of(cls, counts: Any, scores: ArrayLike, values: ArrayLike, bias: ArrayLike) -> _Linear:
         matrix = as_csr("counts", counts)
-        selection, strengths = np.asarray(scores, dtype=np.float64), np.asarray(values, dtype=np.float64) + bias
-        for shape in (selection.shape, strengths.shape):
+        selection, own = np.asarray(scores, dtype=np.float64), np.asarray(values, dtype=np.float64)
+        for shape in (selection.shape, own.shape):
             if shape != (matrix.shape[1],):
                 raise ValueError(f"scores and values of shape {shape} must name all {matrix.shape[1]} tokens of counts")
+        biases = np.asarray(bias, dtype=np.float64)
+        if biases.shape not in ((), (matrix.shape[0],)):
+            raise ValueError(f"bias of shape {biases.shape} must be one number or {matrix.shape[0]}, one per document")
+        biases, rows = np.broadcast_to(biases, matrix.shape[0]), stored_rows(matrix)
         found = selection[matrix.indices]
         tops = row_maxima(found, matrix.indptr)
-        weights = np.exp(found - tops[stored_rows(matrix)]) * strengths[matrix.indices]
-        return cls(matrix, weights, selection, strengths, np.where(np.isfinite(tops), tops, 0.0))
+        weights = np.exp(found - tops[rows]) * (own[matrix.indices] + biases[rows])
+        return cls(matrix, weights, selection, own, biases, np.where(np.isfinite(tops), tops, 0.0))
 
-    def null_votes(self, log_null: float, bias: float) -> Floats:
+    def null_votes(self, log_null: float) -> Floats:
         """e^{log_null} b in the units of each document, (n,)."""
-        return np.asarray(bias * np.exp(np.minimum(log_null - self.tops, FARTHEST)))
+        return np.asarray(self.biases * np.exp(np.minimum(log_null - self.tops, FARTHEST)))
 
     def strongest_against(self, decisions: NDArray[np.int8]) -> Floats:
         """The strongest vote against each decision that any token has, (n,); negative if all are for it."""
         strongest = np.zeros(len(decisions))
-        for decision in (-1, 1):
-            votes = -decision * self.strengths
+        cases, kinds = np.unique(np.stack([decisions, self.biases]), axis=1, return_inverse=True)
+        for kind, (decision, bias) in enumerate(cases.T):
+            votes = -decision * (self.values + bias)
             with np.errstate(divide="ignore"):
                 sizes = self.scores + np.log(np.abs(votes))  # logarithms: the token may be in no document
             opposed = votes > 0
             sign, size = (1, sizes[opposed].max()) if opposed.any() else (-1, sizes.min(initial=np.inf))
-            concerned = decisions == decision
+            concerned = np.ravel(kinds) == kind
             strongest[concerned] = sign * np.exp(np.clip(size - self.tops[concerned], -FARTHEST, FARTHEST))
         return strongest
 
@@ -258,7 +264,7 @@ class _Ballot:
     yields: NDArray[np.bool_]  # a support of zero already flips, (n,)
 
     @classmethod
-    def of(cls, indptr: Any, signed: Floats, bias: float, null: Floats, times: Floats | None = None) -> _Ballot:
+    def of(cls, indptr: Any, signed: Floats, biases: Floats, null: Floats, times: Floats | None = None) -> _Ballot:
         """From the terms of the linear sum, document after document, how often each occurs, and that of the null token."""
         sizes = np.diff(indptr)
         rows = np.repeat(np.arange(len(sizes)), sizes)
@@ -266,7 +272,7 @@ class _Ballot:
         totals = np.bincount(rows, times * signed, minlength=len(sizes)) + null
         mass = np.bincount(rows, times * np.abs(signed), minlength=len(sizes)) + np.abs(null)
         zero = np.asarray(ZERO * mass, np.float64)
-        default = 1 if bias > 0 else -1
+        default = np.where(biases > 0, 1, -1)
         decisions = np.where(totals > zero, 1, np.where(totals < -zero, -1, default)).astype(np.int8)
         votes = decisions[rows] * signed
         order = np.lexsort((-votes, rows))
