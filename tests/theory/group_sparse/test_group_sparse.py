@@ -149,13 +149,18 @@ def test_steps_to_loss_inverts_the_late_law():
     assert law.loss * law.attention == pytest.approx(0.01, rel=1e-12)
 
 
+def selection_time(lr, attention, steps, **changes):
+    """lr times the first step at which the attention on the relevant group exceeds a value."""
+    path = group_sparse.population_map(lr=lr, steps=steps, **changes)
+    return lr * np.flatnonzero(path.attention > attention)[0]
+
+
 @pytest.mark.parametrize("row", SELECTION_TABLE, ids=str)
 def test_time_to_select_matches_reference(row):
     groups, *times = row
-    lr = 0.8 / groups
     for attention, time in zip((0.5, 0.9, 0.95), times, strict=True):
-        steps = group_sparse.steps_to_select(groups=groups, lr=lr, attention=attention)
-        assert steps * lr == pytest.approx(time, abs=0.05 + 1e-9), (steps * lr, time)
+        found = selection_time(0.8 / groups, attention, 100 * groups, groups=groups)
+        assert found == pytest.approx(time, abs=0.05 + 1e-9), (found, time)
 
 
 @pytest.mark.parametrize(
@@ -165,23 +170,16 @@ def test_time_to_select_matches_reference(row):
     ids=str,
 )
 def test_time_to_select_depends_on_encodings_and_noise(changes, time):
-    steps = group_sparse.steps_to_select(groups=16, lr=0.05, attention=0.5, **changes)
-    assert steps * 0.05 == pytest.approx(time, rel=0.005, abs=0.05 + 1e-9)
-
-
-def test_selection_that_never_comes_is_none():
-    assert group_sparse.steps_to_select(groups=128, lr=0.5, attention=0.5, limit=2000) is None
+    assert selection_time(0.05, 0.5, 2000, groups=16, **changes) == pytest.approx(time, rel=0.005, abs=0.05 + 1e-9)
 
 
 def test_first_step_moves_the_value_alone():
-    first = group_sparse.first_update(groups=8, lr=0.3, sigma=0.6)
-    trajectory = group_sparse.population_map(groups=8, lr=0.3, steps=1, sigma=0.6)
-    assert first.alpha == pytest.approx(0.3 * 0.6 / math.sqrt(2 * math.pi), rel=1e-14)
-    assert first.alpha == pytest.approx(trajectory.alpha[1], rel=1e-12)
-    assert first.gap == trajectory.gap[1] == 0
-    assert first.accuracy == pytest.approx(trajectory.accuracy[1], rel=1e-12)
-    assert trajectory.loss[0] == pytest.approx(math.log(2), rel=1e-14)
-    assert trajectory.accuracy[0] == 0.5
+    path = group_sparse.population_map(groups=8, lr=0.3, steps=1, sigma=0.6)
+    assert path.alpha[1] == pytest.approx(0.3 * 0.6 / math.sqrt(2 * math.pi), rel=1e-12)
+    assert path.gap[1] == 0
+    assert path.accuracy[1] == pytest.approx(0.5 + math.atan(1 / math.sqrt(7)) / math.pi, rel=1e-12)
+    assert path.loss[0] == pytest.approx(math.log(2), rel=1e-14)
+    assert path.accuracy[0] == 0.5
 
 
 def test_curvature_has_the_known_limits():
@@ -334,7 +332,6 @@ def test_positional_block_separates_the_relevant_group_by_the_gap(kind):
         (lambda: group_sparse.population_map(groups=8, lr=0.1, steps=1, encoding_norm2=-1), "encoding_norm2=-1 must be"),
         (lambda: group_sparse.late_phase(groups=8, lr=0.1, step=0), "step=0.0 must be positive"),
         (lambda: group_sparse.first_two_updates(groups=8, lr=-1.0), "lr=-1.0 must be positive"),
-        (lambda: group_sparse.steps_to_select(groups=8, lr=0.1, attention=1.0), "attention=1.0 must lie strictly"),
         (lambda: group_sparse.symmetric_map(groups=8, group_dim=0, lr=1, steps=1, rng=None), "group_dim=0 must be"),
         (lambda: group_sparse.positional_block(np.eye(4), 4, 1.0), "relevant=4 must be a group index in 0..3"),
         (lambda: group_sparse.encoding_norm2(np.ones((3, 3))), "Theorem 3.2"),

@@ -23,8 +23,6 @@ from whichtoken.theory.trained_embeddings.attention import (
     token_classes,
 )
 from whichtoken.theory.trained_embeddings.lemmas import (
-    _random_start,
-    explain_theorem,
     log_loss_bound,
     loss_bound,
     loss_limit,
@@ -34,7 +32,6 @@ from whichtoken.theory.trained_embeddings.lemmas import (
     relevant_selection,
     rival_selections,
     smallest_rival,
-    theorem_requirements,
 )
 from whichtoken.theory.trained_embeddings.one_step import first_step, ideal_first_step, one_step_error
 
@@ -150,9 +147,6 @@ def test_bounds_at_the_sizes_of_an_example():
     bounds = one_step_bounds(2000.0, 1024)
     assert bounds.error / 2000 == pytest.approx(1.944, abs=1e-3)
     assert bounds.embedding_norm == 8002
-    needed = theorem_requirements(64, 8, 32)
-    assert needed.lr == 4 * 64**2 * 8**2
-    assert needed.log10_dim == pytest.approx(8 * np.log10(88 * needed.lr**2 + 111 * needed.lr + 2))
 
 
 def test_loss_bound_is_the_loss_of_uniform_attention_on_the_law():
@@ -268,7 +262,6 @@ def test_rivals_are_the_two_families():
         (lambda: first_step(*problem(), lr=np.nan), r"lr=nan must lie in \[0, inf\)"),
         (lambda: ideal_first_step(*problem(), lr=np.nan), r"lr=nan must lie in \[0, inf\)"),
         (lambda: one_step_bounds(np.nan, 10), "lr=nan"),
-        (lambda: theorem_requirements(0, 1, 1), "sequences=0"),
     ],
 )  # fmt: skip
 def test_refuses_what_makes_no_sense(call, message):
@@ -327,26 +320,6 @@ def test_the_log_of_the_loss_bound_does_not_underflow():
     assert np.exp(log_loss_bound(data.counts, data.labels, 2000.0)) == pytest.approx(
         loss_bound(data.counts, data.labels, 2000.0)
     )
-
-
-def test_the_explanation_names_what_fails_and_what_would_do():
-    data = RelevantTokens(8, 4, 24).sample(32, np.random.default_rng(0))
-    small = explain_theorem(data.counts, data.labels, dim=1024, lr=300.0)
-    assert any(f"sequence {small.weakest}" in sentence for sentence in small.failed)
-    assert small.least_lr == pytest.approx(4628.5, abs=1)  # 64 log(1 + exp(-lr / 1024)) = log 2
-    enough = explain_theorem(data.counts, data.labels, dim=2 * small.least_dim, lr=2 * small.least_lr)
-    assert enough.share == 1
-    broken = explain_theorem([[1, 1], [1, 0]], [1, -1], dim=8, lr=1.0)
-    assert any("one relevant token" in sentence for sentence in broken.failed)
-
-
-def test_a_start_in_few_coordinates_has_the_inner_products_of_one_in_many():
-    rng = np.random.default_rng(0)
-    drawn = [np.vstack(_random_start(3, 50, rng)) for _ in range(4000)]
-    direct = [rng.standard_normal((5, 50)) / np.sqrt(50) for _ in range(4000)]
-    for power in (1, 2):
-        here, there = (np.mean([(m[:4] @ m[:4].T) ** power for m in sample], axis=0) for sample in (drawn, direct))
-        np.testing.assert_allclose(here, there, atol=0.03)
 
 
 def test_the_lost_label_is_the_one_against_which_p_moves():

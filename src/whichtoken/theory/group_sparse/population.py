@@ -128,32 +128,6 @@ class PopulationTrajectory(Shown):
 
 
 @dataclass(frozen=True)
-class FirstUpdate(Shown):
-    """The model after one update from zero: the value vector moves, attention stays uniform.
-
-    Attributes
-    ----------
-    alpha : float
-        Length of v_1 along v*.
-    gap : float
-        Score of the relevant group minus score of any other; 0 here.
-    accuracy : float
-        Share of right labels.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.group_sparse import first_update
-    >>> state = first_update(groups=4, lr=0.1)
-    >>> round(state.alpha, 4), state.gap, round(state.accuracy, 4)
-    (0.0399, 0.0, 0.6667)
-    """
-
-    alpha: float
-    gap: float
-    accuracy: float
-
-
-@dataclass(frozen=True)
 class FirstTwoUpdates(Shown):
     """The model after two updates from zero, no block of W frozen.
 
@@ -244,34 +218,6 @@ def population_map(
     return PopulationTrajectory(groups, loss, alpha, gap, 1 - lost, accuracy, curvature, error)
 
 
-def first_update(*, groups: int, lr: float, sigma: float = 1.0) -> FirstUpdate:
-    """State after one update: v_1 = lr sigma v*/sqrt(2 pi), W = 0, the accuracy of uniform attention.
-
-    Parameters
-    ----------
-    groups : int
-        D >= 2.
-    lr : float
-        Learning rate of W and v.
-    sigma : float, default=1.0
-        Standard deviation of the variables.
-
-    Returns
-    -------
-    FirstUpdate
-        Length of the value vector, gap and accuracy.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.group_sparse import first_update
-    >>> round(first_update(groups=2, lr=0.1).accuracy, 4)  # with two groups and uniform attention
-    0.75
-    """
-    problem = Problem.check(groups, sigma, None)
-    accuracy = 0.5 + math.atan(1 / math.sqrt(problem.groups - 1)) / math.pi
-    return FirstUpdate(alpha=check_positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
-
-
 def first_two_updates(
     *, groups: int, lr: float, sigma: float = 1.0, encoding_norm2: float | None = None
 ) -> FirstTwoUpdates:
@@ -320,7 +266,7 @@ def first_two_updates(
     True
     """
     c = Problem.check(groups, sigma, encoding_norm2).encoding_norm2
-    first = first_update(groups=groups, lr=lr, sigma=sigma).alpha
+    first = check_positive("lr", lr) * sigma * INVERSE_SQRT_2PI
     root, others = math.sqrt(groups), 1 - 1 / groups
     _, pull, _ = half_normal_moments(first * sigma * root, *quadrature_rule(NODES))
     saturated = sigma * root * (INVERSE_SQRT_2PI - pull)
@@ -330,58 +276,6 @@ def first_two_updates(
     lost = float(leakage(np.array(gap), groups))
     fall = lr * c**2 / others * max(-alpha, 0.0) * (1 - lost) * lost * 2 * sigma * INVERSE_SQRT_2PI
     return FirstTwoUpdates(alpha, gap, content, fall, lost)
-
-
-def steps_to_select(
-    *,
-    groups: int,
-    lr: float,
-    attention: float = 0.9,
-    sigma: float = 1.0,
-    encoding_norm2: float | None = None,
-    limit: int = 1_000_000,
-) -> int | None:
-    """First step at which the attention on the relevant group exceeds `attention`; None if not within `limit` steps.
-
-    Steps times `lr` is nearly independent of a small learning rate.
-
-    Parameters
-    ----------
-    groups : int
-        D >= 2.
-    lr : float
-        Learning rate of W and v.
-    attention : float, default=0.9
-        Weight on the relevant group to reach.
-    sigma : float, default=1.0
-        Standard deviation of the variables.
-    encoding_norm2 : float, optional
-        c = |p_j|^2 of the orthogonal encodings; (groups + 1)/2, that of sine encodings, by default.
-    limit : int, default=1000000
-        Most steps that are tried.
-
-    Returns
-    -------
-    int or None
-        Number of updates.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.group_sparse import steps_to_select
-    >>> steps_to_select(groups=8, lr=0.01) > steps_to_select(groups=4, lr=0.01)
-    True
-    """
-    if not 0 < attention < 1:
-        raise ValueError(f"attention={attention} must lie strictly between 0 and 1")
-    horizon = min(1024, limit)
-    while True:
-        trajectory = population_map(groups=groups, lr=lr, steps=horizon, sigma=sigma, encoding_norm2=encoding_norm2)
-        selected = np.flatnonzero(trajectory.attention > attention)
-        if selected.size:
-            return int(selected[0])
-        if horizon == limit:
-            return None
-        horizon = min(4 * horizon, limit)
 
 
 def _relative_difference(values: tuple[Array, ...], others: tuple[Array, ...]) -> float:

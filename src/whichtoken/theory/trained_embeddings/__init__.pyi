@@ -7,7 +7,6 @@ from .cls_training import start_cls as start_cls
 from .cls_training import train_cls as train_cls
 from .decisions import certify as certify
 from .decisions import minimal_deletions as minimal_deletions
-from .lemmas import explain_theorem as explain_theorem
 from .one_step import one_step_error as one_step_error
 from .training_loop import Safeguards as Safeguards
 from .training_loop import TrainingPlan as TrainingPlan

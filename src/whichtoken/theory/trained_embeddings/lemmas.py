@@ -1,19 +1,15 @@
 """The lemmas and Theorem 5 of Wu, Shevchenko, Oymak, Mondelli as functions: their bounds, conditions and rivals on a data set.
 
-`explain_theorem` answers in sentences which hypothesis fails and what would do; the others compute the parts. In the order of
-the paper: bounds after one step (Lemmas 2, 11, 12), sizes that the theorem asks for (equation (10), Lemma 19), Assumption 4,
-conditions at a given start (Lemma 14), other selections (Lemma 19), and a condition of ours for unique selection.
+In the order of the paper: bounds after one step (Lemmas 2, 11, 12), Assumption 4, conditions at a given start (Lemma 14), other
+selections (Lemma 19), and a condition of ours for unique selection.
 
 ==================  ====================================================================
 symbol              meaning
 ==================  ====================================================================
 n, T, |S|, d        sequences, their length, size of the vocabulary, width of embeddings
 lr                  eta_0, the first gradient step
-delta               `failure`, the probability with which a theorem may fail
-mu                  `advantage` of the selection over every rival
 alpha_s             signed frequency of token s
 g_s, gamma_s        value v.E_s of a token, and y v.E_s
-p-hat, p-hat'       max-margin directions of the selection and of a rival
 ==================  ====================================================================
 """
 
@@ -28,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.linalg import null_space
-from scipy.optimize import brentq, nnls
+from scipy.optimize import nnls
 from scipy.special import logsumexp
 
 from whichtoken.attention.losses import log_logistic
@@ -43,165 +39,18 @@ from whichtoken.theory.trained_embeddings.attention import (
     token_classes,
     token_sets,
 )
-from whichtoken.theory.trained_embeddings.one_step import as_parameters, first_step
+from whichtoken.theory.trained_embeddings.one_step import as_parameters
 
 # what the package does not export itself
 __all__ = [
-    "OneRelevantToken", "OneStepBounds", "Requirements", "Rival", "TheoremExplanation",
-    "UniqueSelection", "loss_bound", "loss_limit", "lost_label", "one_relevant_token", "one_step_bounds",
-    "relevant_selection", "rival_selections", "smallest_rival", "theorem_requirements",
-    "unique_selection",
+    "OneRelevantToken", "OneStepBounds", "Rival", "UniqueSelection", "loss_bound", "loss_limit",
+    "lost_label", "one_relevant_token", "one_step_bounds", "relevant_selection",
+    "rival_selections", "smallest_rival", "unique_selection",
 ]  # fmt: skip
 
 Vector = NDArray[np.float64]
 CLOSE = 1e-7
 FREE, TIED, APART = 0, 1, 2
-DRAWS = 8  # random starts that must all do
-LARGEST = 2**40  # dimension to give up at
-ROOM = 2.0  # at least_lr itself the loss reaches its limit in infinite dimension only
-
-
-@dataclass(frozen=True, eq=False)
-class TheoremExplanation(Shown):
-    """Theorem 5 on a data set, at a dimension and a first step.
-
-    Attributes
-    ----------
-    assumption : OneRelevantToken
-        Whether every sequence has one relevant token.
-    requirements : Requirements
-        What equation (10) asks for.
-    weakest : int
-        The sequence that gains least by the first step; it decides how large the step must be.
-    least_lr : float
-        Smallest first step after which, in the limit of infinite dimension, no relevant token can be lost; inf if none.
-    share : float
-        Share of random starts at this dimension and step from which no relevant token can be lost.
-    least_dim : int or None
-        Smallest power of two as dimension at which that holds for all starts drawn, at this step or, if that is too small, at
-        twice `least_lr`; None if none was found.
-    failed : tuple of str
-        The hypotheses that fail, each in one sentence.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.trained_embeddings import explain_theorem
-    >>> found = explain_theorem([[1, 0, 1], [0, 1, 1]], [1, -1], dim=64, lr=1.0)
-    >>> found.failed[0]
-    'lr=1 is below the 64 of equation (10)'
-    """
-
-    assumption: OneRelevantToken
-    requirements: Requirements
-    weakest: int
-    least_lr: float
-    share: float
-    least_dim: int | None
-    failed: tuple[str, ...]
-
-
-def explain_theorem(
-    counts: Any, labels: ArrayLike, dim: int, lr: float, *, rng: np.random.Generator | None = None
-) -> TheoremExplanation:
-    """Say which hypothesis of Theorem 5 fails, on which sequence, and which step and dimension would do in practice.
-
-    In practice means: the loss after the first step is below `loss_limit`, from which on the flow cannot lose a relevant token,
-    whatever the dimension that equation (10) asks for.
-
-    Parameters
-    ----------
-    counts : sparse or dense, shape (n, |S|)
-        How often each token occurs in each sequence.
-    labels : array_like of shape (n,)
-        -1 or +1.
-    dim : int
-        d, width of the embeddings.
-    lr : float
-        Size of the first step.
-    rng : numpy.random.Generator, optional
-        Draws the starts; a fixed one by default.
-
-    Returns
-    -------
-    TheoremExplanation
-        What fails, and what would do.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.trained_embeddings import explain_theorem
-    >>> found = explain_theorem([[1, 0, 1], [0, 1, 1]], [1, -1], dim=4096, lr=40.0)
-    >>> found.share, found.least_lr < 40, found.least_dim <= 4096  # in practice it holds, by equation (10) it does not
-    (1.0, True, True)
-    """
-    check_count("dim", dim, 1)
-    check_range("lr", lr, 0.0, math.inf)
-    rng = np.random.default_rng(0) if rng is None else rng
-    counts, signs = as_counts(counts), as_signs(labels)
-    n, length = counts.shape[0], int(np.max(counts.sum(axis=1)))
-    assumption = one_relevant_token(counts, signs)
-    needed = theorem_requirements(n, length, counts.shape[1], lr=lr)
-    margins = first_margins(counts, signs)
-    weakest, least_lr = int(np.argmin(margins)), _least_lr(margins)
-    share = _safe_share(counts, signs, dim, lr, rng)
-    least_dim, dim_tried = None, 2
-    while math.isfinite(least_lr) and least_dim is None and dim_tried <= LARGEST:
-        if _safe_share(counts, signs, dim_tried, max(lr, ROOM * least_lr), rng) == 1:
-            least_dim = dim_tried
-        dim_tried *= 2
-    failed = []
-    if lr < needed.lr:
-        failed.append(f"lr={lr:g} is below the {needed.lr:g} of equation (10)")
-    if math.log10(dim) < needed.log10_dim:
-        failed.append(f"dim={dim} is below the 10^{needed.log10_dim:.1f} of equation (10)")
-    if not assumption.holds:
-        failed.append(assumption.sentence)
-    if lr < least_lr:
-        failed.append(
-            f"after a step of {lr:g} sequence {weakest} (label {int(signs[weakest]):+d}) has a margin of "
-            f"{lr * margins[weakest]:.3g} only, and a relevant token may be lost even in the limit of infinite dimension"
-        )
-    elif share < 1:
-        failed.append(f"at dim={dim} a relevant token may be lost from {1 - share:.0%} of the random starts")
-    return TheoremExplanation(assumption, needed, weakest, least_lr, share, least_dim, tuple(failed))
-
-
-def _least_lr(margins: Vector) -> float:
-    """Where the sum of log(1 + exp(-lr margin)) falls below log 2, the limit for values of 0."""
-    if margins.min() <= 0:
-        return math.inf
-
-    def excess(lr: float) -> float:
-        return float(np.logaddexp(0.0, -lr * margins).sum() - math.log(2))
-
-    highest = 1.0
-    while excess(highest) > 0:
-        highest *= 2
-    return float(brentq(excess, 0.0, highest)) if excess(0.0) > 0 else 0.0
-
-
-def _safe_share(counts: Any, signs: Any, dim: int, lr: float, rng: np.random.Generator) -> float:
-    """Share of random starts whose loss after the step is below the limit."""
-    safe = 0
-    for _ in range(DRAWS):
-        E, p, v = _random_start(counts.shape[1], dim, rng)
-        E, p = first_step(E, p, v, counts, signs, lr)
-        values = E @ v
-        safe += bool(attend(E @ p, values, counts, signs).losses.mean() < loss_limit(values, counts, signs))
-    return safe / DRAWS
-
-
-def _random_start(tokens: int, dim: int, rng: np.random.Generator) -> tuple[Vector, Vector, Vector]:
-    """E_s and p from N(0, I/d) and a unit v, turned into as few coordinates as they span: only inner products matter.
-
-    In many dimensions the triangle of their QR decomposition is drawn directly (Bartlett).
-    """
-    size = tokens + 2
-    if dim <= size:
-        rows = rng.standard_normal((size, dim)) / math.sqrt(dim)
-    else:
-        rows = np.tril(rng.standard_normal((size, size)), -1) / math.sqrt(dim)
-        np.fill_diagonal(rows, np.sqrt(rng.chisquare(dim - np.arange(size)) / dim))
-    return rows[:tokens], rows[-2], rows[-1] / np.linalg.norm(rows[-1])
 
 
 @dataclass(frozen=True)
@@ -301,74 +150,6 @@ def first_margins(counts: Any, labels: ArrayLike) -> Vector:
     lengths = np.maximum(np.asarray(counts.sum(axis=1)), 1)
     means: Vector = np.bincount(rows, counts.data * alpha[counts.indices], minlength=len(signs)) / lengths
     return signs * means / 2
-
-
-@dataclass(frozen=True)
-class Requirements(Shown):
-    """What a theorem asks for. Dimensions are given as log10, because they leave the range of numbers.
-
-    Attributes
-    ----------
-    lr : float
-        Smallest first step, 4 n^2 T^2.
-    log10_dim : float
-        Smallest dimension at the step size asked about.
-    terms : dict
-        Log10 of each lower bound on the dimension.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.trained_embeddings.lemmas import theorem_requirements
-    >>> needed = theorem_requirements(sequences=100, length=10, vocabulary=50)
-    >>> needed.lr > 0, needed.log10_dim > 6  # dimensions beyond any that is used
-    (True, True)
-    """
-
-    lr: float
-    log10_dim: float
-    terms: dict[str, float]
-
-
-def theorem_requirements(
-    sequences: int, length: int, vocabulary: int, *, lr: float | None = None, failure: float = 0.05
-) -> Requirements:
-    """Equation (10) of Theorem 5 at these sizes.
-
-    Parameters
-    ----------
-    sequences, length, vocabulary : int
-        n, T and |S|.
-    lr : float, optional
-        The first step that the dimension is for; by default the smallest.
-    failure : float, default=0.05
-        delta, the probability with which the theorem may fail.
-
-    Returns
-    -------
-    Requirements
-        Least step size and dimension.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.trained_embeddings.lemmas import theorem_requirements
-    >>> few, many = (theorem_requirements(n, length=10, vocabulary=50) for n in (10, 1000))
-    >>> few.lr <= many.lr, few.log10_dim < many.log10_dim
-    (True, True)
-    """
-    check_count("sequences", sequences, 1)
-    check_count("length", length, 1)
-    smallest = 4.0 * sequences**2 * length**2
-    step = smallest if lr is None else lr
-    check_range("lr", step, 0.0, math.inf)
-    check_count("vocabulary", vocabulary, 1)
-    check_range("failure", failure, 0.0, 1.0)
-    terms = {
-        "256": math.log10(256),
-        "(2 log(|S|^2/delta))^2": 2 * math.log10(2 * math.log(vocabulary**2 / failure)),
-        "(88 lr^2 + 111 lr + 2)^8": 8 * math.log10(88 * step**2 + 111 * step + 2),
-        "|S| + 3": math.log10(vocabulary + 3),
-    }
-    return Requirements(smallest, max(terms.values()), terms)
 
 
 @dataclass(frozen=True, eq=False)
