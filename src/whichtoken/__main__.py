@@ -55,11 +55,11 @@ def prepare_streams() -> None:
             # opens with the lowest free number
             os.open(os.devnull, mode)
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = _wrapped(sys.stdout, 1, _Output)
-    sys.stderr = _wrapped(sys.stderr, 2, _Stream)
+    sys.stdout = _wrap(sys.stdout, 1, _Output)
+    sys.stderr = _wrap(sys.stderr, 2, _Stream)
 
 
-def _wrapped(stream: Any, number: int, kind: type[io.TextIOWrapper]) -> Any:
+def _wrap(stream: Any, number: int, kind: type[io.TextIOWrapper]) -> Any:
     # Python found it closed
     if stream is None:
         return kind(io.BufferedWriter(io.FileIO(number, "w", closefd=False)), "utf-8", "backslashreplace")

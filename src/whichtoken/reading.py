@@ -280,7 +280,7 @@ def read_arrays(path: Path, names: Sequence[str], optional: Sequence[str] = ()) 
 def _array(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     member = archive.getinfo(f"{name}.npy")
     with archive.open(member) as file:
-        size = _declared(path, name, file)
+        size = _declared_size(path, name, file)
     if size > member.file_size:
         raise ValueError(f"array '{name}' declares {size} bytes and has {member.file_size}")
     check_fits(path, size, f"array '{name}'")
@@ -288,7 +288,7 @@ def _array(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
         return npy.read_array(file, allow_pickle=False)
 
 
-def _declared(path: Path, name: str, file: IO[bytes]) -> int:
+def _declared_size(path: Path, name: str, file: IO[bytes]) -> int:
     """Bytes that an array says it has."""
     version = npy.read_magic(file)
     if version not in HEADERS:

@@ -284,7 +284,7 @@ def _read_delimited(
                 break
         # if a quote is still open, the end becomes part of its cell instead of a row of its own
         lines = csv.reader(chain(before, file, [END]), delimiter=separator or usual)
-        header = _named(next((row for row in lines if row), [END]))
+        header = _name_columns(next((row for row in lines if row), [END]))
         if header[-1].endswith(END):
             raise UsageError(f"{shown(path)} has no rows")
         others = [name for sign, name in SEPARATORS.items() if sign != separator and sign in header[0]]
@@ -322,7 +322,7 @@ def _separator_of(line: str, columns: Sequence[str] | None, usual: str) -> str:
     return max(fitting, key=lambda sign: len(found[sign]), default=usual)
 
 
-def _named(header: list[str]) -> list[str]:
+def _name_columns(header: list[str]) -> list[str]:
     """Names without spaces around them; columns without one, such as the row numbers of spreadsheets, are numbered."""
     return [name.strip(" \t") or (name if END in name else f"column {place}") for place, name in enumerate(header, 1)]
 
@@ -348,7 +348,7 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, chunk: int) -> Iter
     names = schema.names
     check_columns(path, columns, names)
     kept = list(names if columns is None else columns)
-    check_proportion(path, _declared(described, set(kept)), "the table")
+    check_proportion(path, _declared_size(described, set(kept)), "the table")
     texts = [name for name in kept if _is_text(schema.field(name).type)]
     rows = max(1, min(chunk, CELLS // max(1, len(kept))))
     taken = 0
@@ -356,14 +356,14 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, chunk: int) -> Iter
     with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
         for batch in file.iter_batches(batch_size=rows, columns=kept, use_threads=False):
             batch.validate(full=True)
-            taken += sum(map(_decoded, batch.columns))
+            taken += sum(map(_decoded_size, batch.columns))
             check_proportion(path, taken, "the table")
             plain = [batch.column(name).cast(schema.field(name).type) for name in batch.schema.names]
             wanted = pyarrow.schema([schema.field(name) for name in batch.schema.names], schema.metadata)
             yield pyarrow.RecordBatch.from_arrays(plain, schema=wanted).to_pandas()
 
 
-def _declared(described: Any, kept: set[str]) -> int:
+def _declared_size(described: Any, kept: set[str]) -> int:
     """Bytes that the kept columns of a Parquet file say they have, or need for as many numbers."""
     total = 0
     for group in map(described.row_group, range(described.num_row_groups)):
@@ -379,7 +379,7 @@ def _is_text(kind: Any) -> bool:
     return bool(known.is_string(kind) or known.is_large_string(kind) or known.is_binary(kind))
 
 
-def _decoded(column: Any) -> int:
+def _decoded_size(column: Any) -> int:
     """Bytes of a column once its texts are written out."""
     import pyarrow.compute
     import pyarrow.types
@@ -403,7 +403,7 @@ def _read_json_lines(
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            row = _parsed(path, line, number)
+            row = _parse_line(path, line, number)
             new = row.keys() != keys
             if new:
                 check_columns(path, columns, list(row), f" (line {number})")
@@ -422,7 +422,7 @@ def _read_json_lines(
         yield pd.DataFrame(rows)
 
 
-def _parsed(path: Path, line: str, number: int) -> dict[str, Any]:
+def _parse_line(path: Path, line: str, number: int) -> dict[str, Any]:
     try:
         row = parse_json(line)
         if isinstance(row, dict):

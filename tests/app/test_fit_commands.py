@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -144,21 +142,3 @@ def test_classes_can_be_left_out(whichtoken, tmp_path):
     report = json.loads((tmp_path / "scores.json").read_text())
     assert [one["label"] for one in report["details"]["classes"]] == ["a", "b"]
     assert report["training"] + report["test"] == 54
-
-
-MOST_MODULES = 50  # of the package, that a command may load
-
-
-def test_fit_text_loads_few_modules_of_the_package(tmp_path):
-    rows = "".join(f"{'good' if k % 2 else 'bad'} film number {k % 7},{k % 2}\n" for k in range(80))
-    (tmp_path / "reviews.csv").write_text("text,label\n" + rows)
-    code = (
-        "import sys; from whichtoken.__main__ import start\n"
-        "sys.argv = ['whichtoken', 'fit', 'text', 'reviews.csv', '--model', 'model']\n"
-        "try: start()\nexcept SystemExit as end: assert not end.code, end.code\n"
-        "print('loaded:', *sorted(name for name in sys.modules if name.partition('.')[0] == 'whichtoken'))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
-    loaded = done.stdout.splitlines()[-1].split()
-    assert loaded[0] == "loaded:", done.stderr or done.stdout[-500:]
-    assert len(loaded) - 1 <= MOST_MODULES, loaded

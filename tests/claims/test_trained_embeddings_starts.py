@@ -2,7 +2,7 @@
 
 import io
 import tarfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from whichtoken.claims.trained_embeddings._reviews import draw_reviews, missing_reviews, review_counts, training_guards
-from whichtoken.claims.trained_embeddings._starts import draw_start, random_parameters, selection_limit, take_first_step
+from whichtoken.claims.trained_embeddings._starts import random_parameters, take_first_step
 from whichtoken.claims.trained_embeddings.one_step import OneStep
 from whichtoken.claims.trained_embeddings.reviews import ReviewImportance
-from whichtoken.claims.trained_embeddings.selection_conditions import Point as Conditions
-from whichtoken.claims.trained_embeddings.selection_conditions import tightness
 from whichtoken.claims.trained_embeddings.selection_window import MIDDLE, Point, SelectionWindow
 from whichtoken.claims.trained_embeddings.theorem import Point as TheoremPoint
 from whichtoken.claims.trained_embeddings.theorem import Theorem
@@ -24,8 +22,6 @@ from whichtoken.lab import Rows
 from whichtoken.lab.experiment import Row
 from whichtoken.lab.verdicts import settle
 from whichtoken.theory.trained_embeddings import TrainingPlan, one_step_error, signed_frequency, start_cls, train_cls
-from whichtoken.theory.trained_embeddings.attention import selection_margin
-from whichtoken.theory.trained_embeddings.lemmas import relevant_selection
 
 
 def test_steps_differ_only_where_they_should():
@@ -116,17 +112,6 @@ def test_the_published_archive_of_imdb_is_enough(monkeypatch, tmp_path):
     data = review_counts("imdb")
     review_counts.cache_clear()
     assert dict(zip(data.vocabulary, data.labels @ data.counts, strict=True)) == {"bad": -60, "good": 60}
-
-
-def test_only_the_max_margin_direction_is_tight_on_its_support():
-    start = draw_start(Conditions(dim=64), np.random.default_rng(0))
-    relevant = relevant_selection(start.data.counts, start.data.labels)
-    direction, limit = selection_limit(start.embeddings, start.data.counts, relevant)
-    assert tightness(start, direction, limit)["support_distance"] < 1e-6
-    bent = direction + 0.01 * np.random.default_rng(1).standard_normal(64)
-    bent /= np.linalg.norm(bent)
-    margin = selection_margin(start.embeddings @ bent, start.data.counts, relevant)
-    assert tightness(start, bent, replace(limit, margin=margin))["support_distance"] > 1e-3
 
 
 def test_the_limit_is_orthonormal_and_its_step_has_no_error():

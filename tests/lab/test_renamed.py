@@ -102,3 +102,12 @@ def test_no_text_of_the_package_uses_an_old_id():
     old = tomllib.loads((package / "claims" / "renamed.toml").read_text())["ids"].values()
     texts = {path: path.read_text() for kind in ("py", "html", "toml", "js") for path in package.rglob(f"*.{kind}")}
     assert [path for path, text in texts.items() for id in old if id in text and path.name != "renamed.toml"] == []
+
+
+def test_a_measured_quantity_is_read_under_its_name_of_today():
+    id, (new, old) = "group-sparse/overlap", ("favored", born_names("group-sparse/overlap").measured["favored"])
+    with recorded_ledger(id) as ledger:
+        measured = [row["measured"] for row in ledger.records([id]) if row["status"] == "ok"]
+    assert measured
+    assert all(new in values and old not in values for values in measured)
+    assert born_names(id).measurement({new: True, "loss": 0.1}) == {old: True, "loss": 0.1}

@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 from whichtoken.lab.borders import Border, CounterExample
 from whichtoken.lab.experiment import Predicted
+from whichtoken.lab.results import JSON_VERSION
 from whichtoken.lab.verdicts import Verdict
-
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def json_schema(name: Literal["reproduce", "stress"]) -> dict[str, Any]:
 
     found: dict[str, Any] = TypeAdapter(FORMS[name]).json_schema()
     address = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": address, "$id": f"whichtoken-{name}-{VERSION}.schema.json", **found}
+    return {"$schema": address, "$id": f"whichtoken-{name}-{JSON_VERSION}.schema.json", **found}
 
 
 def write_schemas() -> None:

@@ -111,17 +111,17 @@ def compiled_log_slope(loss: Loss) -> Any:
         log |l'(m)| for a float m. It may be plain Python or compiled by numba; numba must be able to compile it.
     """
     if isinstance(loss, str) and loss in LOG_SLOPES:
-        return _compiled(LOG_SLOPES[loss])
+        return _compile(LOG_SLOPES[loss])
     if not callable(loss):
         raise ValueError(f"loss={loss!r} must be one of {', '.join(LOG_SLOPES)} or a function that gives log |l'(m)|")
-    function = _compiled(loss)
+    function = _compile(loss)
     if math.isnan(value := function(0.0)):
         raise ValueError(f"loss={loss!r} must return log |l'(m)| as a number, it returns {value} at m = 0")
     return function
 
 
 @cache
-def _compiled(function: LogSlope) -> Any:
+def _compile(function: LogSlope) -> Any:
     # a C function has the same type whatever it computes, so that kernels are compiled once for all losses
     try:
         scalar = function if hasattr(function, "py_func") else njit(function)

@@ -300,7 +300,7 @@ class _Arguments:
     def outputs(self) -> Floats:
         flat = np.empty((len(self.starts) - 1, self.scores.shape[1], self.values.shape[1]))
         with np.errstate(all="ignore"):
-            compiled = _compiled(int(self.starts[-1]) * flat.shape[1] * flat.shape[2])
+            compiled = _load_kernels(int(self.starts[-1]) * flat.shape[1] * flat.shape[2])
             (compiled.pool_all if compiled else _pool_arrays)(*self._kernel_arguments, flat)
         return flat.reshape(self.shape).astype(self.dtype, copy=False)
 
@@ -310,7 +310,7 @@ class _Arguments:
         with np.errstate(divide="ignore"):
             log_amounts = None if self.amounts is None else np.log(self.amounts, dtype=np.float64)
         with np.errstate(all="ignore"):
-            compiled = _compiled(flat.size)
+            compiled = _load_kernels(flat.size)
             fill = compiled.log_weights_of if compiled else _log_weights_of_arrays
             fill(self.scores, self.starts, self.tokens, log_amounts, self.log_null, flat)
         whole = flat[0] if self.one_query else np.ascontiguousarray(flat.T)
@@ -345,7 +345,7 @@ class _Arguments:
 _pooled_tokens = 0  # on whole arrays, in this process
 
 
-def _compiled(size: int) -> Any:
+def _load_kernels(size: int) -> Any:
     """The compiled loops, as soon as loading them is worth its time; None before. Both give the same numbers."""
     global _pooled_tokens
     _pooled_tokens += size + TOKENS_PER_CALL

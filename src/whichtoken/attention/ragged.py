@@ -156,7 +156,9 @@ class RaggedArray(Shown):
             places = slice(int(self.starts[chosen[0]]), int(self.starts[chosen[-1] + 1]))
         else:
             places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], lengths)
-        parts = (None if part is None else _taken(part, places) for part in (self.values, self.tokens, self.amounts))
+        parts = (
+            None if part is None else _take_rows(part, places) for part in (self.values, self.tokens, self.amounts)
+        )
         made = self.unchecked(starts, *parts)
         # what a subclass adds, such as names of tokens, is the same for any part
         made.__dict__.update(
@@ -175,7 +177,7 @@ def on_disk(shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
         return np.memmap(file, kind, "w+", shape=shape)
 
 
-def _taken(array: NDArray[Any], places: Any) -> NDArray[Any]:
+def _take_rows(array: NDArray[Any], places: Any) -> NDArray[Any]:
     """Some rows of an array; of one that is mapped to memory, because it is large, mapped likewise."""
     if not isinstance(array, np.memmap) or isinstance(places, slice):
         return np.asarray(array[places])

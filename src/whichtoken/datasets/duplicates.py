@@ -45,7 +45,7 @@ def _mix_bits(codes: Hashes) -> Hashes:
     return np.asarray(mixed ^ (mixed >> np.uint32(15)))
 
 
-def _joined(signatures: Hashes) -> NDArray[np.uint64]:
+def _hash_rows(signatures: Hashes) -> NDArray[np.uint64]:
     """One number of 64 bits for each row: two of ten million rows that differ get the same one once in 400 000 times."""
     joined = np.zeros(len(signatures), np.uint64)
     for column in signatures.T:
@@ -56,10 +56,10 @@ def _joined(signatures: Hashes) -> NDArray[np.uint64]:
 
 def duplicate_groups(signatures: Hashes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Number of the group of each text, (n,): of those with the same words, and of those with nearly the same."""
-    same = np.unique(_joined(signatures), return_inverse=True)[1]
+    same = np.unique(_hash_rows(signatures), return_inverse=True)[1]
     edges = []
     for band in range(BANDS):
-        part = _joined(signatures[:, ROWS * band : ROWS * (band + 1)])
+        part = _hash_rows(signatures[:, ROWS * band : ROWS * (band + 1)])
         _, first, codes = np.unique(part, return_index=True, return_inverse=True)
         others = np.flatnonzero(first[codes] != np.arange(len(codes)))
         edges.append(np.stack([others, first[codes[others]]]))

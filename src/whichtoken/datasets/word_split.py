@@ -188,11 +188,11 @@ def _line(text: str, version: int) -> str:
         text = REFERENCE.sub(lambda match: html.unescape(match.group()), text)
     if "<" in text:
         text = (HTML_BREAK if version == 1 else MARKUP).sub(lambda match: " " * len(match.group()), text)
-    line = text.encode().translate(ASCII).decode() if text.isascii() else _lettered(text, version)
+    line = text.encode().translate(ASCII).decode() if text.isascii() else _keep_letters(text, version)
     return ELISION.sub(" ", line) if version > 1 and "'" in line else line
 
 
-def _lettered(text: str, version: int) -> str:
+def _keep_letters(text: str, version: int) -> str:
     """Steps 2 to 4 of the rule."""
     if version == 1:
         return text.lower().translate(LETTERS[1])

@@ -67,7 +67,7 @@ def _own_experiment(experiment_id: str) -> Experiment[Any] | None:
         return None
     try:
         module = importlib.import_module(f"whichtoken.claims.{experiment_id.replace('/', '.').replace('-', '_')}")
-        return next((item() for item in _declared(module) if item.id == experiment_id), None)
+        return next((item() for item in _experiments_in(module) if item.id == experiment_id), None)
     except Exception:  # none of the package's, or `experiments` says what is wrong with it
         return None
 
@@ -84,7 +84,7 @@ def _load(folders: str) -> tuple[dict[str, Experiment[Any]], list[Fault]]:
         except BaseException as error:  # a claim's file may even call sys.exit
             wrong.append(Fault(name, f"the file cannot be imported: {in_one_line(error)}"))
             continue
-        for item in _declared(module):
+        for item in _experiments_in(module):
             try:
                 _check(item, found)
                 found[item.id] = item()
@@ -95,7 +95,7 @@ def _load(folders: str) -> tuple[dict[str, Experiment[Any]], list[Fault]]:
     return dict(sorted(found.items())), wrong
 
 
-def _declared(module: ModuleType) -> list[type[Experiment[Any]]]:
+def _experiments_in(module: ModuleType) -> list[type[Experiment[Any]]]:
     """The experiments of a module, without base classes, which have no id."""
     return [
         item

@@ -154,9 +154,11 @@ def translate(table: str, values: Sequence[Any], names: Names) -> tuple[Any, ...
     """The values of one row under other names, since the file has the names that a claim was born with."""
     fields = bool(names.fields or names.values)
     added = bool(names.left_out or names.filled_in)
-    renamed = {"point": fields or added, "overrides": fields, "verdicts": bool(names.words)}
+    renamed = {
+        "point": fields or added, "overrides": fields, "verdicts": bool(names.words), "measured": bool(names.measured)
+    }  # fmt: skip
 
-    def converted(column: str, value: Any) -> Any:
+    def translate_value(column: str, value: Any) -> Any:
         if column == "experiment":
             return names.id
         if not renamed.get(column):
@@ -165,11 +167,12 @@ def translate(table: str, values: Sequence[Any], names: Names) -> tuple[Any, ...
             item = json.loads(value)
             if column == "verdicts":
                 return canonical_json([{**verdict, "code": names.code(verdict["code"])} for verdict in item])
-            return canonical_json(names.point(item) if column == "point" else names.overrides(item))
+            names_of = {"point": names.point, "measured": names.measurement, "overrides": names.overrides}[column]
+            return canonical_json(names_of(item))
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
             return value  # damaged: `parse_value` reports it
 
-    return tuple(converted(column, value) for column, value in zip(TABLES[table].columns, values, strict=True))
+    return tuple(translate_value(column, value) for column, value in zip(TABLES[table].columns, values, strict=True))
 
 
 def wrong_value(path: Path, table: str, column: str) -> UsageError:

@@ -150,7 +150,9 @@ def make_plan(
         raise unknown("preset", preset, experiment.presets, experiment.id)
     if seeds is not None and (isinstance(seeds, bool) or not isinstance(seeds, (int, np.integer)) or seeds < 1):
         raise UsageError("{seeds} must be a whole number of at least 1", seeds=seeds)
-    plan = RunPlan(experiment, preset, _checked(experiment, overrides or {}), None if seeds is None else int(seeds))
+    plan = RunPlan(
+        experiment, preset, _check_overrides(experiment, overrides or {}), None if seeds is None else int(seeds)
+    )
     check_size([plan])
     # values that the point refuses are a mistake of the caller, not a fault of the claim
     if plan.overrides and not plan.points:
@@ -187,7 +189,7 @@ def type_name(kind: Any) -> str:
     return " | ".join(get_args(kind)) if get_origin(kind) is Literal else getattr(kind, "__name__", str(kind))
 
 
-def _checked(experiment: Experiment[Any], overrides: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _check_overrides(experiment: Experiment[Any], overrides: Mapping[str, Any]) -> dict[str, list[Any]]:
     known = field_types(experiment)
     for name in overrides:
         if name not in known:

@@ -23,6 +23,7 @@ class Names:
     fields: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
+    measured: Mapping[str, str] = field(default_factory=dict)
     # fields that a claim was born without: left out where they have this value, or given this value where they are missing
     left_out: Mapping[str, Any] = field(default_factory=dict)
     filled_in: Mapping[str, Any] = field(default_factory=dict)
@@ -35,6 +36,10 @@ class Names:
     def overrides(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Some fields of a point; a list is a list of values."""
         return {self.fields.get(name, name): self._value(name, value) for name, value in values.items()}
+
+    def measurement(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What a row has measured."""
+        return {self.measured.get(name, name): value for name, value in values.items()}
 
     def code(self, code: str) -> str:
         """Code of a verdict."""
@@ -63,12 +68,13 @@ def _all_names() -> tuple[dict[str, Names], dict[str, Names]]:
     table = tomllib.loads(files("whichtoken.claims").joinpath("renamed.toml").read_text(encoding="utf-8"))
     born, current = {}, {}
     for id in {id for part in table.values() for id in part}:
-        fields, values, words = (table.get(part, {}).get(id, {}) for part in ("fields", "values", "codes"))
+        parts = ("fields", "values", "codes", "measured")
+        fields, values, words, measured = (table.get(part, {}).get(id, {}) for part in parts)
         born_id = table["ids"].get(id, id)
         added = table["added"].get(id, {})
-        born[id] = Names(born_id, fields, values, words, left_out=added)
+        born[id] = Names(born_id, fields, values, words, measured, left_out=added)
         back = {fields.get(name, name): _inverse(items) for name, items in values.items()}
-        current[born_id] = Names(id, _inverse(fields), back, _inverse(words), filled_in=added)
+        current[born_id] = Names(id, _inverse(fields), back, _inverse(words), _inverse(measured), filled_in=added)
     return born, current
 
 

@@ -85,7 +85,7 @@ def reproduce(
     >>> for verdict in result.verdicts:  # doctest: +SKIP
     ...     print(verdict.state, verdict.claim)
     """
-    plans = [make_plan(experiment, preset, overrides, seeds) for experiment in _chosen(ids, preset)]
+    plans = [make_plan(experiment, preset, overrides, seeds) for experiment in _choose_experiments(ids, preset)]
     check_size(plans)
     runner = parse_engine(engine, workers, time_limit(timeout, preset))
     with Ledger.writing(Path(out) / LEDGER_NAME) as ledger:
@@ -98,7 +98,7 @@ def reproduce(
         return [judge_and_store(plan, ledger, started) for plan in plans]
 
 
-def _chosen(ids: Iterable[str] | None, preset: str) -> list[Any]:
+def _choose_experiments(ids: Iterable[str] | None, preset: str) -> list[Any]:
     if ids:
         return [find(experiment_id) for experiment_id in dict.fromkeys(ids)]
     chosen = [experiment for experiment in experiments().values() if preset in experiment.presets]
@@ -121,7 +121,7 @@ def _compute(
     owner = {plan.experiment.id: plan for plan in plans}
     renewed: set[RunTask] = set()  # computed by this run
     while True:
-        parts = [_missing(plan, ledger, renewed if fresh else None) for plan in plans]
+        parts = [_missing_tasks(plan, ledger, renewed if fresh else None) for plan in plans]
         # the plans take turns, so that workers start with different claims and compile different kernels
         tasks = [task for turn in zip_longest(*parts) for task in turn if task is not None]
         if not tasks:
@@ -141,7 +141,7 @@ def _compute(
         renewed.update(tasks)
 
 
-def _missing(plan: RunPlan, ledger: Ledger, renewed: Set[RunTask] | None) -> list[RunTask]:
+def _missing_tasks(plan: RunPlan, ledger: Ledger, renewed: Set[RunTask] | None) -> list[RunTask]:
     """The tasks to run: predictions first, so that a theory that cannot be evaluated fails early.
 
     `renewed` are the tasks that count as stored if everything is computed again.

@@ -148,13 +148,13 @@ def _values(task: RunTask) -> Mapping[str, Any]:
     experiment = find(task.experiment)
     point = read_point(experiment, task.point)
     if task.seed is None:
-        return _predicted(experiment, point)
+        return _predict(experiment, point)
     born = born_names(experiment.id)
     rng = random_stream(born.id, task.seed, born.point(experiment.problem(point)))
     return _storable(_mapping(experiment.run(point, rng), "run"))
 
 
-def _predicted(experiment: Experiment[Any], point: Any) -> dict[str, Predicted]:
+def _predict(experiment: Experiment[Any], point: Any) -> dict[str, Predicted]:
     found = _mapping(experiment.predict(point), "predict")
     for name, item in found.items():
         if not isinstance(item, Predicted):

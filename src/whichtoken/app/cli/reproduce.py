@@ -47,9 +47,9 @@ def reproduce(
 
       whichtoken reproduce mirror-descent/direction --seeds 20 --set p=1.5,2
     """
-    from whichtoken.app.json_forms import VERSION
     from whichtoken.app.pages.terminal import print_faults, print_results
     from whichtoken.lab import reproduce as run
+    from whichtoken.lab.results import JSON_VERSION
 
     results = run(
         ids, preset, overrides=field_values(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers,
@@ -58,7 +58,7 @@ def reproduce(
     if json_file is not None:
         write_text(
             json_file,
-            json.dumps({"schema": VERSION, "experiments": [result.as_json() for result in results]}, indent=1),
+            json.dumps({"schema": JSON_VERSION, "experiments": [result.as_json() for result in results]}, indent=1),
         )
     print_results(results, verbose)
     unloaded = not ids and print_faults()

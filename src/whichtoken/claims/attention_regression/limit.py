@@ -23,7 +23,6 @@ from whichtoken.theory.attention_regression import balanced_factors, finite_cont
 from whichtoken.theory.attention_regression.predictions import LOGIT_BOUND
 
 QUERIES = 200  # per context
-BRUTE_QUERIES = 20  # per context, one by one
 FEWEST_TOKENS = 400  # from which on the constant is read off
 SHORT = 0.8  # |Q|_F up to which the formula is exact; longer logits need longer contexts than these
 # the limit is the paper's; that it is approached as 1/n, and how near it is, we derived
@@ -76,7 +75,6 @@ class Limit(Experiment[Point]):
         return {
             "error": error,
             "scaled_error": point.context * error,
-            "brute_error": point.context * _brute_force(point, rng) if _is_brute(point) else None,
             "peak": float(np.linalg.norm(Q, 2)),
         }
 
@@ -121,27 +119,6 @@ class Limit(Experiment[Point]):
 
 def _factors(point: Point) -> tuple[Array, Array]:
     return balanced_factors(np.diag(np.geomspace(1.0, 1.0 / point.condition, point.dim)), point.logit_norm)
-
-
-def _brute_force(point: Point, rng: np.random.Generator) -> float:
-    """The same error, written out by hand: diagonal factors, fresh contexts, one query after another, no other code."""
-    sizes = np.geomspace(1.0, 1.0 / point.condition, point.dim)
-    root = np.sqrt(sizes)
-    value, key_query = root * np.sqrt(sizes.sum()) / point.logit_norm, root * point.logit_norm / np.sqrt(sizes.sum())
-    errors = []
-    for _ in range(max(1, point.tokens // point.context)):
-        context = rng.standard_normal((point.context, point.dim))
-        mean = context.mean(axis=0) if point.centered else np.zeros(point.dim)
-        for query in rng.standard_normal((BRUTE_QUERIES, point.dim)):
-            logits = (context - mean) @ (key_query * (query - mean))
-            weights = np.exp(logits - logits.max())
-            attended = weights @ (context - mean) / weights.sum()
-            errors.append(np.sum((value * attended - sizes * (query - mean)) ** 2))
-    return float(np.mean(errors))
-
-
-def _is_brute(point: Point) -> bool:
-    return point.logit_norm <= SHORT and point.context >= FEWEST_TOKENS
 
 
 def _share(row: Row[Point]) -> float:

@@ -95,7 +95,7 @@ class Overlap(Experiment[Point]):
             **measure_selection(model, data, rng),
             "relevant_attention": weights[data.relevant].sum(),
             # rows on record have this key
-            "favoured": _favored_group(data) == data.relevant[0],
+            "favored": _favored_group(data) == data.relevant[0],
             "larger_share": weights[data.relevant].max() / weights[data.relevant].sum(),
         }
 
@@ -111,8 +111,8 @@ class Overlap(Experiment[Point]):
         )
         for criterion, some, measure in (
             (SHARED_ACCURACY, sharing, lambda runs: runs.values("accuracy")),
-            (SHARED, few, lambda runs: runs.values("attention")[runs.values("favoured").astype(bool)]),
-            (FAVORED, few, lambda runs: Share(runs.values("favoured"))),
+            (SHARED, few, lambda runs: runs.values("attention")[runs.values("favored").astype(bool)]),
+            (FAVORED, few, lambda runs: Share(runs.values("favored"))),
             (MISLED, many, lambda runs: runs.values("attention")),
         ):
             words = "{} of {} variables shared with each neighbor"

@@ -143,16 +143,12 @@ def token_importance(
     posterior : (vocabulary,), equation (37); nan for tokens that do not occur, which are left out.
     scores, values : (vocabulary,), E.p and E.v.
     """
-    from scipy.stats import spearmanr
-
     seen = np.flatnonzero(np.isfinite(posterior))
     posterior, scores, values = posterior[seen], scores[seen], values[seen]
     drawn = rng.permutation(len(seen))[:DRAWN]
     return {
         "pearson_value": float(np.corrcoef(posterior, values)[0, 1]),
         "pearson_selection": float(np.corrcoef(np.abs(posterior), scores)[0, 1]),
-        "spearman_value": float(spearmanr(posterior, values).statistic),
-        "spearman_selection": float(spearmanr(np.abs(posterior), scores).statistic),
         "posterior": [round(float(x), 4) for x in posterior[drawn]],
         "scores": [round(float(x), 4) for x in scores[drawn]],
         "values": [round(float(x), 4) for x in values[drawn]],

@@ -98,28 +98,24 @@ class Assumptions(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.cls import cls_flow
-        from whichtoken.theory.trained_embeddings.lemmas import one_relevant_token
 
         start = _start(point, rng)
         path = _path(point, start)
         measured: dict[str, Any] = {
             "selected": _selected_share(path, start),
-            "sentence": one_relevant_token(start.data.counts, start.data.labels).sentence,
-            "norm": float(np.linalg.norm(path.positions[-1])),
             "arc": float(path.arc[-1]),
         }
         if point.dropped == "descent":
             flow = cls_flow(*start.arguments, arc_length=float(path.arc[-1]))
             measured["flow_cosine"] = float(flow.cosines(path.positions[-1])[-1])
         try:
-            direction, limit = selection_limit(start.embeddings, start.data.counts, path.selected)
+            direction, _ = selection_limit(start.embeddings, start.data.counts, path.selected)
         except ValueError:
             return measured | {"separable": False}
         return measured | {
             "separable": True,
             "cosine": float(path.cosines(direction)[-1]),
             "increment": float(path.increment_cosines(direction)[-1]),
-            "gap": limit.gap,
         }
 
     def judge(self, rows: Rows[Point]) -> Checks:

@@ -101,7 +101,7 @@ class ClsDirection(Experiment[Point]):
 
         start = draw_start(point, rng)
         path = cls_flow(*start.arguments, arc_length=point.arc_length)
-        measured, direction, limit = measure_flow(point, path, start)
+        measured, direction, _ = measure_flow(point, path, start)
         counts, labels, values = start.data.counts, start.data.labels, start.embeddings @ start.value
         norms = np.linalg.norm(path.positions, axis=1)
         towards_limit = path.directions @ direction
@@ -115,11 +115,7 @@ class ClsDirection(Experiment[Point]):
             **measured,
             "only_relevant": path.selected.nnz == len(start.data) and measured["selected"] == 1.0,
             "unique": unique_selection(*start.arguments).holds,
-            "norm": float(norms[-1]),
             "increment": float(path.increment_cosines(direction)[-1]),
-            "first_loss": float(np.exp(path.log_losses[0])),
-            "log_loss": float(path.log_losses[-1]),
-            "gap": limit.gap,
             "increments": path.increment_cosines(direction),
             "convergence": towards_limit / outwards,  # Lemma 9 asks for at least 1 - epsilon
             "dominant_arc": path.arc[::-THIN][::-1],

@@ -45,15 +45,15 @@ def parse_engine(name: str, workers: int | None = None, limit: TimeLimit | None 
     """
     limit = limit or TimeLimit()
     if name == "local":
-        return LocalEngine(_checked(workers), limit)
+        return LocalEngine(_check_workers(workers), limit)
     if name == "dask":
-        return DaskEngine(None, _checked(workers), limit)
+        return DaskEngine(None, _check_workers(workers), limit)
     if name.startswith("dask://"):
-        return DaskEngine(scheduler_address(name), _checked(workers), limit)
+        return DaskEngine(scheduler_address(name), _check_workers(workers), limit)
     raise unknown("engine", name, ENGINES)
 
 
-def _checked(workers: int | None) -> int:
+def _check_workers(workers: int | None) -> int:
     from loky import cpu_count
 
     if workers is None:

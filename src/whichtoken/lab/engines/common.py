@@ -150,7 +150,10 @@ class Workers(ABC):
                 if deaths[task] < TRIES:
                     suspects.append(task)
                 else:
-                    yield task, failed(f"the worker died {TRIES} times while running this point (out of memory?)")
+                    yield (
+                        task,
+                        failed_outcome(f"the worker died {TRIES} times while running this point (out of memory?)"),
+                    )
             if waiting or self._again or self._is_running():
                 self._wait()
             elif suspects:
@@ -241,12 +244,12 @@ class Workers(ABC):
         seconds, now = self.limit.seconds, self.clock.seconds
         late = [job for job in self.jobs if now - job.since > (START_SECONDS if job.task is None else seconds)]
         for job in late:
-            self.end(job, failed(f"stopped after {seconds:g} s, the time limit of a point (timeout)", seconds))
+            self.end(job, failed_outcome(f"stopped after {seconds:g} s, the time limit of a point (timeout)", seconds))
         if late:
             self.stop({job.worker for job in late})
 
 
-def failed(reason: str, seconds: float = 0.0) -> Outcome:
+def failed_outcome(reason: str, seconds: float = 0.0) -> Outcome:
     return Outcome("failed", reason, {}, seconds)
 
 

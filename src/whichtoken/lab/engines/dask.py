@@ -28,7 +28,7 @@ from whichtoken.lab.engines.common import (
     cannot_start,
     children_ignore_interrupts,
     ensure_open_files,
-    failed,
+    failed_outcome,
     start_resource_tracker,
 )
 from whichtoken.lab.plan import RunTask
@@ -128,7 +128,7 @@ class Session(Workers):
         elif job.task is None:
             raise UsageError(f"a worker of {self.name} cannot run whichtoken: {in_one_line(error)}")
         else:
-            self.end(job, failed(in_one_line(error)))
+            self.end(job, failed_outcome(in_one_line(error)))
 
     def withdraw(self, job: Job) -> None:
         super().withdraw(job)

@@ -19,7 +19,7 @@ from whichtoken.lab.engines.common import (
     cannot_start,
     children_ignore_interrupts,
     ensure_open_files,
-    failed,
+    failed_outcome,
     start_resource_tracker,
 )
 from whichtoken.lab.plan import RunTask
@@ -103,7 +103,7 @@ class Processes(Workers):
     def fail(self, job: Job, error: Exception) -> None:
         from loky.process_executor import BrokenProcessPool
 
-        self.end(job, None if isinstance(error, BrokenProcessPool) else failed(in_one_line(error)))
+        self.end(job, None if isinstance(error, BrokenProcessPool) else failed_outcome(in_one_line(error)))
         self.stop({job.worker})
 
     def kill(self, workers: set[Any]) -> None:

@@ -54,12 +54,12 @@ class JointConditions(Shown):
         return self.separable and self.classifiable and self.every_sequence_supports and self.best_tokens
 
     def _headline(self) -> str:
-        return "all conditions of joint convergence hold" if self.hold else f"missing: {', '.join(self._failed())}"
+        return "all conditions of joint convergence hold" if self.hold else f"missing: {', '.join(self._failures())}"
 
     def _facts(self) -> Mapping[str, object]:
-        return {name.replace("_", " "): name not in self._failed() for name in _CONDITIONS}
+        return {name.replace("_", " "): name not in self._failures() for name in _CONDITIONS}
 
-    def _failed(self) -> list[str]:
+    def _failures(self) -> list[str]:
         return [name for name in _CONDITIONS if not getattr(self, name)]
 
 
