@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,16 @@ from whichtoken.theory.trained_embeddings.training_loop import load_checkpoint, 
 
 REVIEWS = pd.DataFrame({"text": ["good film", "bad, dull"] * 8, "label": [1, 0] * 8, "stars": [5, 1] * 8})
 BAGS = pd.DataFrame({"bag": np.repeat(np.arange(6), 2), "label": np.repeat([1, -1] * 3, 2), "x": np.arange(12) / 7})
+
+
+def in_data_folder(read: Callable[[], Any]) -> Callable[[Path], Any]:
+    """A reader of a file that lies in the folder named by WHICHTOKEN_DATA."""
+
+    def read_there(path: Path) -> Any:
+        with patch.dict(os.environ, WHICHTOKEN_DATA=str(path.parent)):
+            return read()
+
+    return read_there
 
 
 def table(frame: pd.DataFrame) -> Callable[[Path], None]:
@@ -97,7 +108,7 @@ READERS = [
     Reader("t.parquet", table(REVIEWS), lambda path: read_reviews(path, "text", "label")),
     Reader("imdb.csv", table(REVIEWS), read_imdb),
     Reader("aclImdb.tar.gz", archive, read_imdb),
-    Reader("yelp.jsonl", table(REVIEWS), lambda path: read_yelp(path, shortest=1, longest=99)),
+    Reader("yelp.jsonl", table(REVIEWS.assign(text=REVIEWS["text"].str.repeat(120))), lambda path: read_yelp(path)),
     Reader("bags.csv", table(BAGS), read_bags),
     Reader("bags.parquet", table(BAGS), read_bags),
     Reader("bags.jsonl", table(BAGS), read_bags),
@@ -109,8 +120,8 @@ READERS = [
     Reader("pieces.txt", text(PIECES), read_word_pieces),
     Reader("codes.txt", text(PIECES), lambda path: TokenCodes(9, vocabulary=path)),
     Reader("tokenizer.json", text(TOKENIZER), FileTokenizer.read),
-    Reader(CIFAR_FILE, pictures, lambda path: cifar_images(folder=path.parent)),
-    Reader(CIFAR_FILE, pictures, lambda path: cifar_pictures("train", path.parent)),
+    Reader(CIFAR_FILE, pictures, in_data_folder(cifar_images)),
+    Reader(CIFAR_FILE, pictures, in_data_folder(lambda: cifar_pictures("train"))),
     Reader("run.safetensors", lambda path: save_checkpoint(path, {"a": np.zeros(3)}, {"b": 1}), load_checkpoint),
 ]
 NAMES = [f"{number}-{reader.file}" for number, reader in enumerate(READERS)]

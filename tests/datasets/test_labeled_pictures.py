@@ -22,20 +22,22 @@ def jpeg(color):
     return stream.getvalue()
 
 
-def test_cifar_is_read_channel_first(tmp_path):
+def test_cifar_is_read_channel_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("WHICHTOKEN_DATA", str(tmp_path))
     files = [jpeg((250, 20, 30)), jpeg((0, 0, 240)), jpeg((9, 9, 9))]
     table = pd.DataFrame({"split": ["train", "train", "test"], "label": np.array([3, 7, 1], np.int8), "jpeg": files})
     table.to_parquet(tmp_path / CIFAR_FILE)
-    pictures, labels = cifar_pictures("train", tmp_path)
+    pictures, labels = cifar_pictures("train")
     assert pictures.shape == (2, 3, 32, 32)
     assert pictures.dtype == np.float32
     np.testing.assert_allclose(255 * pictures.mean(axis=(2, 3)), [[250, 20, 30], [0, 0, 240]], atol=3)
     assert labels.tolist() == [3, 7]
-    assert cifar_pictures("test", tmp_path)[1].tolist() == [1]
+    assert cifar_pictures("test")[1].tolist() == [1]
     with pytest.raises(ValueError, match=r"^split='validation' must be train or test$"):
-        cifar_pictures("validation", tmp_path)
+        cifar_pictures("validation")
 
 
-def test_absent_file_is_named(tmp_path):
+def test_absent_file_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("WHICHTOKEN_DATA", str(tmp_path))
     with pytest.raises(ValueError, match=r"cifar10_20k_jpeg.parquet not found: set WHICHTOKEN_DATA to a folder"):
-        cifar_pictures("train", tmp_path)
+        cifar_pictures("train")

@@ -54,9 +54,7 @@ def plain_tokens(text, pipeline):
         if word not in stop:
             stem = stemmer.stemWord(word) if stemmer else word
             tokens += [stem] if pipeline.word_pieces is None else greedy_pieces(stem)
-    if pipeline.unknown == "drop":
-        tokens = [token for token in tokens if token != "[UNK]"]
-    return tokens[: pipeline.max_tokens]
+    return tokens
 
 
 def greedy_pieces(word):
@@ -92,8 +90,6 @@ TEXTS = st.lists(st.text(alphabet="abcs ' -<br />dont", max_size=40), min_size=1
     texts=TEXTS,
     pieces=st.booleans(),
     stemmer=st.sampled_from([None, "english"]),
-    max_tokens=st.sampled_from([None, 1, 3]),
-    unknown=st.sampled_from(["keep", "drop"]),
     ngrams=st.sampled_from([1, 2, 3]),
     least_count=st.sampled_from([1, 2]),
 )
@@ -123,7 +119,6 @@ def test_places_are_the_original_words(word_pieces):
 
     pieces = placed(TextPipeline(word_pieces=word_pieces), "He was bored; what an Actor.")
     assert pieces == [("bor", "bored"), ("##e", "bored"), ("act", "Actor"), ("##or", "Actor")]
-    assert placed(TextPipeline(max_tokens=2), "A good, old film") == [("good", "good"), ("old", "old")]
 
 
 def test_new_texts_meet_a_fixed_vocabulary():
@@ -167,9 +162,7 @@ def test_more_triples_than_whole_numbers_are_refused(monkeypatch):
         ({"word_pieces": []}, r"word_pieces of 0 pieces must hold \[UNK\]"),
         ({"stemmer": "klingon"}, "stemmer='klingon' must be one of arabic"),
         ({"least_count": 0}, "least_count=0"),
-        ({"max_tokens": 0}, "max_tokens=0"),
         ({"ngrams": 4}, "ngrams=4"),
-        ({"unknown": "guess"}, "unknown='guess'"),
         ({"stop_words": "the"}, "stop_words='the'"),
     ],
 )

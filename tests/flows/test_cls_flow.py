@@ -102,16 +102,6 @@ def test_reference_path_with_equal_frequencies():
     assert path.cosines(limit.direction)[-1] > 0.9998
 
 
-def test_stops_when_the_direction_no_longer_changes():
-    E, p, v, counts, labels = start()
-    whole = cls_flow(E, p, v, counts, labels, arc_length=300.0)
-    early = cls_flow(E, p, v, counts, labels, arc_length=300.0, tolerance=1e-6)
-    assert early.settled
-    assert not whole.settled
-    assert early.arc[-1] < whole.arc[-1]
-    assert (early.selected != whole.selected).nnz == 0
-
-
 def test_selected_and_second_tokens_are_disjoint():
     path = cls_flow(*start(), arc_length=50.0)
     assert path.selected.multiply(path.secondary).nnz == 0
@@ -140,7 +130,6 @@ def test_key_query_flow_starts_along_the_preconditioned_gradient():
     [
         ({"arc_length": 0.0}, "arc_length=0.0"),
         ({"arc_length": np.nan}, "arc_length=nan"),
-        ({"tolerance": -1.0}, "tolerance"),
     ],
 )
 def test_refuses_what_makes_no_sense(change, message):

@@ -128,9 +128,9 @@ DATA_VARIABLE = "WHICHTOKEN_DATA"
 IMDB_FILES = ("imdb_reviews_50k.parquet", "aclImdb_v1.tar.gz", "aclImdb")
 
 
-def find_data(*names: str, folder: Path | None = None) -> Path | None:
-    """The first of these files or folders that is in `folder`, by default the one named by WHICHTOKEN_DATA."""
-    place = folder or os.environ.get(DATA_VARIABLE)
+def find_data(*names: str) -> Path | None:
+    """The first of these files or folders that is in the folder named by WHICHTOKEN_DATA."""
+    place = os.environ.get(DATA_VARIABLE)
     paths = [Path(place) / name for name in names] if place else []
     return next((path for path in paths if path.exists()), None)
 
@@ -143,9 +143,9 @@ def missing_reader(*names: str) -> str:
     return f"{path.name} {lacks('pyarrow')}"
 
 
-def data_file(*names: str, folder: Path | None = None) -> Path:
+def data_file(*names: str) -> Path:
     """The first of these files that is there; an error if none is."""
-    path = find_data(*names, folder=folder)
+    path = find_data(*names)
     if path is None:
         raise UsageError(f"{' or '.join(names)} not found: set {DATA_VARIABLE} to a folder that holds it")
     return path

@@ -47,20 +47,9 @@ class ImagePatch:
     ) -> None:
         self.images = np.asarray(images, dtype=float)
         self.labels = np.asarray(labels, dtype=np.int64)
-        if self.images.ndim != 2 or self.labels.shape != self.images.shape[:1] or not len(self.labels):
-            raise ValueError(
-                f"images of shape {self.images.shape} and labels of shape {self.labels.shape} must be"
-                " (pictures, pixels) and (pictures,)"
-            )
-        if not np.isfinite(self.images).all():
-            raise ValueError("images must be finite")
-        if not np.isin(self.labels, (-1, 1)).all():
-            raise ValueError("labels must be -1 or +1")
         check_count("groups", groups, 2)
         if not 0 <= relevant < groups:
             raise ValueError(f"relevant={relevant} must be a group index in 0..{groups - 1}")
-        if not (np.isfinite(noise) and noise >= 0):
-            raise ValueError(f"noise={noise} must be 0 or more and finite")
         self.groups = groups
         self.group_dim = self.images.shape[1]
         self.relevant = relevant
@@ -82,48 +71,34 @@ class ImagePatch:
         return X, self.labels[index]
 
 
-def digit_images(positive: int = 3, negative: int = 8) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Two classes of scikit-learn's 8x8 digits, shape (pictures, 64), standardized per pixel; labels -1 and +1."""
+def digit_images() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The threes and eights of scikit-learn's 8x8 digits, shape (pictures, 64), standardized per pixel; labels +1 and -1."""
     from sklearn.datasets import load_digits  # scikit-learn takes a second to import and only this function needs it
 
-    for field, digit in (("positive", positive), ("negative", negative)):
-        if digit not in range(10):
-            raise ValueError(f"{field}={digit} must be a digit 0..9")
     pixels, digits = load_digits(return_X_y=True)
-    chosen = (digits == positive) | (digits == negative)
-    return _standardize(pixels[chosen]), np.where(digits[chosen] == positive, 1, -1)
+    chosen = (digits == 3) | (digits == 8)
+    return _standardize(pixels[chosen]), np.where(digits[chosen] == 3, 1, -1)
 
 
-def cifar_images(
-    positive: str = "frog",
-    negative: str = "airplane",
-    per_class: int = 500,
-    split: str = "train",
-    folder: Path | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Pictures of two CIFAR-10 classes, shape (pictures, 3072), standardized per pixel.
+def cifar_images(per_class: int = 500, split: str = "train") -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Frogs (+1) and airplanes (-1) of CIFAR-10, shape (pictures, 3072), standardized per pixel, and their labels.
 
     Parameters
     ----------
-    positive, negative : str
-        Class names, labeled +1 and -1.
     per_class : int
         Pictures of each class, at most.
     split : str
         `train` or `test`.
-    folder : path, optional
-        Where `cifar10_20k_jpeg.parquet` lies (columns split, class, jpeg); the folder named by the environment variable
-        WHICHTOKEN_DATA by default.
 
     Raises
     ------
     UsageError
-        If the file is not there.
+        If the file is not in the folder named by the environment variable WHICHTOKEN_DATA.
     """
-    path = data_file(CIFAR_FILE, folder=folder)
+    path = data_file(CIFAR_FILE)
     table = read_pictures(path, split, "class")
     pictures = []
-    for name in (positive, negative):
+    for name in ("frog", "airplane"):
         files = table.loc[table["class"] == name, "jpeg"].head(per_class)
         if files.empty:
             raise unknown("class", name, table["class"].unique())
@@ -173,13 +148,9 @@ def digit_pictures() -> Pictures:
     return (pixels.reshape(-1, 1, 8, 8) / 16.0).astype(np.float32), labels.astype(np.int64)
 
 
-def cifar_pictures(split: str, folder: Path | None = None) -> Pictures:
-    """All CIFAR-10 pictures of a split, `train` or `test`, 3 x 32 x 32.
-
-    `folder` holds cifar10_20k_jpeg.parquet (columns split, label, jpeg); the one named by the environment variable
-    WHICHTOKEN_DATA by default.
-    """
-    path = data_file(CIFAR_FILE, folder=folder)
+def cifar_pictures(split: str) -> Pictures:
+    """All CIFAR-10 pictures of a split, `train` or `test`, 3 x 32 x 32, from the folder named by WHICHTOKEN_DATA."""
+    path = data_file(CIFAR_FILE)
     if split not in ("train", "test"):
         raise ValueError(f"split={split!r} must be train or test")
     pixels, labels = _decode(path, split)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.checks import check_count
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
@@ -145,14 +144,12 @@ def read_imdb(path: Path) -> Reviews:
     return read_reviews(path, text, label, split="split" if "split" in header else None)
 
 
-def read_yelp(path: Path, *, shortest: int = 1000, longest: int = 1500, limit: int | None = None) -> Reviews:
-    """Yelp reviews (JSON lines as published, CSV or Parquet) by the rules of Wu et al.: by length, without three stars.
+SHORTEST, LONGEST = 1000, 1500  # characters of a review of Yelp
 
-    The file is streamed; with `limit` reading ends as soon as so many reviews are found.
-    """
+
+def read_yelp(path: Path) -> Reviews:
+    """Yelp reviews (JSON lines as published, CSV or Parquet) by the rules of Wu et al.: by length, without three stars."""
     path = Path(path)
-    if limit is not None:
-        check_count("limit", limit, 1)
     texts: list[str] = []
     signs: list[int] = []
     seen = 0
@@ -160,15 +157,13 @@ def read_yelp(path: Path, *, shortest: int = 1000, longest: int = 1500, limit: i
         rows = text_values(path, piece["text"], "text", seen)
         for i, (text, stars) in enumerate(zip(rows, piece["stars"], strict=True)):
             sign = _star_sign(path, stars, seen + i)
-            if sign and shortest <= len(text) <= longest:
+            if sign and SHORTEST <= len(text) <= LONGEST:
                 texts.append(text)
                 signs.append(sign)
         seen += len(rows)
-        if limit is not None and len(texts) >= limit:
-            break
     if not texts:
-        raise UsageError(f"{shown(path)} holds no review of {shortest} to {longest} characters with 1, 2, 4 or 5 stars")
-    return Reviews(texts[:limit], np.array(signs[:limit], dtype=np.int8))
+        raise UsageError(f"{shown(path)} holds no review of {SHORTEST} to {LONGEST} characters with 1, 2, 4 or 5 stars")
+    return Reviews(texts, np.array(signs, dtype=np.int8))
 
 
 def _read_archive(path: Path) -> Reviews:

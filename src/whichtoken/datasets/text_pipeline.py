@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,10 +55,6 @@ class TextPipeline(Shown):
         Language of the Snowball stemmer ("english", "german", ...), or None.
     least_count : int, default=50
         Tokens that occur less often in the texts that fix the vocabulary are purged.
-    max_tokens : int, optional
-        Keep the first tokens of each text only; None keeps all.
-    unknown : {"keep", "drop"}, default="keep"
-        "keep" or "drop" the piece [UNK] of words that the vocabulary file cannot spell.
     ngrams : int, default=1
         1, 2 or 3: also pairs, also triples of neighboring tokens.
     words : int, default=1
@@ -77,21 +73,15 @@ class TextPipeline(Shown):
     stop_words: Sequence[str] = ENGLISH_STOP_WORDS
     stemmer: str | None = "english"
     least_count: int = 50
-    max_tokens: int | None = None
-    unknown: Literal["keep", "drop"] = "keep"
     ngrams: int = 1
     words: int = 1
 
     def __post_init__(self) -> None:
         check_count("least_count", self.least_count, 1)
-        if self.max_tokens is not None:
-            check_count("max_tokens", self.max_tokens, 1)
         if self.ngrams not in (1, 2, 3):
             raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
         if self.words not in (1, 2):
             raise ValueError(f"words={self.words} must be 1 or 2")
-        if self.unknown not in ("keep", "drop"):
-            raise ValueError(f"unknown={self.unknown!r} must be 'keep' or 'drop'")
         if isinstance(self.stop_words, str):
             raise ValueError(f"stop_words={self.stop_words!r} must be a list of words, empty for none")
         if not isinstance(self.word_pieces, str | Path | None) and UNKNOWN not in self.word_pieces:
@@ -183,10 +173,7 @@ class TextPipeline(Shown):
         if self.word_pieces is None:
             return {stem: [stem] for stem in stems}
         encodings = self._tokenizer.encode_batch(stems, add_special_tokens=False)
-        drop = UNKNOWN if self.unknown == "drop" else None
-        return {
-            stem: [piece for piece in code.tokens if piece != drop] for stem, code in zip(stems, encodings, strict=True)
-        }
+        return {stem: code.tokens for stem, code in zip(stems, encodings, strict=True)}
 
     @cached_property
     def spelling(self) -> tuple[str, ...]:
@@ -205,17 +192,13 @@ class TextPipeline(Shown):
 
     def tokens(self, texts: Iterable[str]) -> TokenSequences:
         """Tokens of every text, in order, before the purge."""
-        sequences = self._spell_words(split_words(texts, self.words))[0]
-        return sequences if self.max_tokens is None else sequences.truncate(self.max_tokens)
+        return self._spell_words(split_words(texts, self.words))[0]
 
     def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
         """The same tokens, each with the place of the word that it came from."""
         words, places = place_words(texts, self.words)
         sequences, sizes = self._spell_words(words)
         starts, stops = (np.repeat(part, sizes[words.ids]) for part in places)
-        if self.max_tokens is not None:
-            kept = sequences.positions < self.max_tokens
-            sequences, starts, stops = sequences.truncate(self.max_tokens), starts[kept], stops[kept]
         return sequences, Places(starts, stops)
 
     def _spell_words(self, words: TokenSequences) -> tuple[TokenSequences, NDArray[np.int64]]:

@@ -191,15 +191,6 @@ class TokenSequences(RaggedArray):
             lengths.append(np.diff(ends[part.starts]))
         return TokenSequences(_join(ids, np.int32), _join(lengths, np.int64), names)
 
-    def truncate(self, length: int) -> TokenSequences:
-        """The first tokens of each text."""
-        return TokenSequences(self.ids[self.positions < length], np.minimum(self.lengths, length), self.names)
-
-    @property
-    def positions(self) -> Ints:
-        """Where each token stands in its text, from 0 on."""
-        return np.arange(len(self.ids)) - np.repeat(self.starts[:-1], self.lengths)
-
     @property
     def texts(self) -> Ints:
         """The text that each token stands in."""

@@ -47,7 +47,7 @@ RECORDS = 16  # recorded points per decade of arc length
 MOST_EVALUATIONS = 50_000  # hundreds are usual, thousands after a first step that has ruined the start
 STEPS_TO_LOOK = 500  # at a minimum, unit speed goes back and forth for ever: look for one now and then
 FIRST_RECORD = 0.1
-ABSOLUTE_ERROR = 1e-9
+ABSOLUTE_ERROR, RELATIVE_ERROR = 1e-9, 1e-5
 STILL = 1e-6  # part of the state's size that a Newton step towards a minimum may have at most
 ROUNDING = 1e-9
 
@@ -67,8 +67,6 @@ class ClsPath(Shown):
         log of the mean logistic loss.
     counts : (n, |S|)
     embeddings : (|S|, d)
-    settled : bool
-        Whether it ended because the direction of the increment no longer changed.
     evaluations : int
         Gradients computed.
     """
@@ -79,7 +77,6 @@ class ClsPath(Shown):
     log_losses: Vector
     counts: sparse.csr_array
     embeddings: Vector
-    settled: bool
     evaluations: int
 
     @property
@@ -111,8 +108,7 @@ class ClsPath(Shown):
         return self.increments @ _unit(np.asarray(direction, dtype=np.float64))
 
     def _headline(self) -> str:
-        end = "settled" if self.settled else "not settled"
-        return f"{end} after arc length {self.arc[-1]:.4g}, loss e^{self.log_losses[-1]:.4g}, {len(self.arc)} recorded points"
+        return f"arc length {self.arc[-1]:.4g}, loss e^{self.log_losses[-1]:.4g}, {len(self.arc)} recorded points"
 
 
 def cls_flow(
@@ -123,8 +119,6 @@ def cls_flow(
     labels: ArrayLike,
     *,
     arc_length: float = 300.0,
-    tolerance: float = 0.0,
-    relative_error: float = 1e-5,
 ) -> ClsPath:
     """Follow the gradient flow of p (equation (7)) over a given arc length.
 
@@ -142,11 +136,6 @@ def cls_flow(
         -1 or +1.
     arc_length : float, default=300.0
         How far to go.
-    tolerance : float, default=0.0
-        End earlier, as soon as the cosine of the last two recorded increments differs from 1 by less than this. 0 goes
-        the whole way: a flow can look settled long before it turns (unequal frequencies).
-    relative_error : float, default=1e-05
-        Relative error of the integrator.
 
     Returns
     -------
@@ -165,10 +154,8 @@ def cls_flow(
     True
     """
     problem = _Problem.of(embeddings, cls, value, counts, labels)
-    start, near_minimum = np.zeros(problem.dim), problem.near_minimum
-    return problem.path(
-        *_follow(problem.velocity, start, arc_length, tolerance, relative_error, problem.jacobian, near_minimum)
-    )
+    start = np.zeros(problem.dim)
+    return problem.path(*_follow(problem.velocity, start, arc_length, problem.jacobian, problem.near_minimum))
 
 
 def key_query_flow(
@@ -179,7 +166,6 @@ def key_query_flow(
     labels: ArrayLike,
     *,
     arc_length: float = 300.0,
-    relative_error: float = 1e-5,
 ) -> ClsPath:
     """Gradient flow of p and W together in softmax(p^T W E_X^T) E_X v, from W = I; positions are those of W^T p.
 
@@ -203,8 +189,8 @@ def key_query_flow(
         return -_unit(np.concatenate([gradient + M @ gradient, np.outer(y, gradient).ravel()]))
 
     first = np.concatenate([basis.T @ problem.start, np.zeros(size**2)])
-    arc, states, settled, evaluations = _follow(velocity, first, arc_length, 0.0, relative_error)
-    return within.path(arc, np.array([query(state) for state in states]), settled, evaluations)
+    arc, states, evaluations = _follow(velocity, first, arc_length)
+    return within.path(arc, np.array([query(state) for state in states]), evaluations)
 
 
 def cls_descent(
@@ -224,24 +210,23 @@ def cls_descent(
         if step in record:
             states.append(state)
             arcs.append(arc)
-    return problem.path(np.array(arcs), np.array(states), False, steps)
+    return problem.path(np.array(arcs), np.array(states), steps)
 
 
 def _follow(
-    velocity: Field, start: Vector, length: float, tolerance: float, relative_error: float, jacobian: Field | None = None,
+    velocity: Field, start: Vector, length: float, jacobian: Field | None = None,
     near_minimum: Callable[[Vector], bool] = lambda state: False,
-) -> tuple[Vector, Vector, bool, int]:  # fmt: skip
-    """Arc lengths (k,), states (k, r), whether the direction settled, and the number of evaluations.
+) -> tuple[Vector, Vector, int]:  # fmt: skip
+    """Arc lengths (k,), states (k, r), and the number of evaluations.
 
     `jacobian` is the derivative of the velocity, by differences where there is none; `near_minimum` says whether a state lies
     at a minimum.
     """
     check_range("arc_length", length, 0.0, math.inf)
-    check_range("tolerance", tolerance, 0.0, 1.0, include_low=True)
     shortest = min(FIRST_RECORD, length / 10)
     records = np.geomspace(shortest, length, math.ceil(RECORDS * math.log10(length / shortest)) + 1)
-    solver = BDF(velocity, 0.0, start, length, rtol=relative_error, atol=ABSOLUTE_ERROR, jac=jacobian)
-    states, settled, steps = [start], False, 0
+    solver = BDF(velocity, 0.0, start, length, rtol=RELATIVE_ERROR, atol=ABSOLUTE_ERROR, jac=jacobian)
+    states, steps = [start], 0
     for record in records:
         while solver.t < record and solver.status == "running":
             message, steps = solver.step(), steps + 1
@@ -257,12 +242,7 @@ def _follow(
                     + (message or f"{solver.nfev:,} gradients were not enough; try a shorter arc_length")
                 )
         states.append(solver.y if solver.t == record else solver.dense_output()(record))
-        if tolerance > 0 and len(states) > 3:
-            before, last = _unit(np.diff(np.array(states[-3:]), axis=0))
-            settled = 1.0 - float(before @ last) < tolerance
-        if settled:
-            break
-    return np.concatenate([[0.0], records])[: len(states)], np.array(states), settled, solver.nfev
+    return np.concatenate([[0.0], records]), np.array(states), solver.nfev
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,11 +325,11 @@ class _Problem:
         counts, scores = self.counts, self.offset + self.lift @ state
         return token_pull(scores, self.values, counts.indptr, counts.indices, self.log_counts, self.signs)
 
-    def path(self, arc: Vector, states: Vector, settled: bool, evaluations: int) -> ClsPath:
+    def path(self, arc: Vector, states: Vector, evaluations: int) -> ClsPath:
         positions = self.start + states @ self.basis.T
         directions = np.array([self.velocity(0.0, state) for state in states]) @ self.basis.T
         losses = np.array([self._pull(state)[2] for state in states])
-        return ClsPath(arc, positions, directions, losses, self.counts, self.embeddings, settled, evaluations)
+        return ClsPath(arc, positions, directions, losses, self.counts, self.embeddings, evaluations)
 
 
 def _unit(vectors: Vector) -> Vector:

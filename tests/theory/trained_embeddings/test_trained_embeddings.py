@@ -127,11 +127,11 @@ def test_sequences_that_break_the_assumption_are_named():
     rng = np.random.default_rng(0)
     assert one_relevant_token(*_arrays(RelevantTokens().sample(8, rng))).holds
     two = RelevantTokens(relevant_per_sequence=2).sample(8, rng)
-    report = one_relevant_token(two.counts, two.labels, two.vocabulary)
+    report = one_relevant_token(two.counts, two.labels)
     assert report.broken.size == 16
     assert report.sentence == (
         "16 of 16 sequences break the assumption of one relevant token: "
-        "sequence 0 (label +1) has 2 relevant tokens instead of one (positive0, positive1)"
+        "sequence 0 (label +1) has 2 relevant tokens instead of one (token 0, token 1)"
     )
     chance = RelevantTokens(paired=False).sample(8, rng)
     assert "tokens of both labels with unequal frequencies" in one_relevant_token(*_arrays(chance)).sentence or (

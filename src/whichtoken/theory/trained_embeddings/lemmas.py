@@ -16,7 +16,7 @@ g_s, gamma_s        value v.E_s of a token, and y v.E_s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,7 @@ __all__ = [
 
 Vector = NDArray[np.float64]
 CLOSE = 1e-7
+MOST_NODES = 20_000  # problems after which a search for a rival gives up, with the best one so far
 FREE, TIED, APART = 0, 1, 2
 
 
@@ -180,8 +181,8 @@ class OneRelevantToken(Shown):
     classes: TokenClasses
 
 
-def one_relevant_token(counts: Any, labels: ArrayLike, vocabulary: Sequence[str] | None = None) -> OneRelevantToken:
-    """Find the sequences that break Assumption 4; `vocabulary` names the tokens in the example.
+def one_relevant_token(counts: Any, labels: ArrayLike) -> OneRelevantToken:
+    """Find the sequences that break Assumption 4.
 
     Parameters
     ----------
@@ -189,8 +190,6 @@ def one_relevant_token(counts: Any, labels: ArrayLike, vocabulary: Sequence[str]
         How often each token occurs in each sequence.
     labels : array_like of shape (n,)
         -1 or +1.
-    vocabulary : sequence of str, optional
-        Names of the tokens, for the example in the sentence.
 
     Returns
     -------
@@ -200,7 +199,7 @@ def one_relevant_token(counts: Any, labels: ArrayLike, vocabulary: Sequence[str]
     Examples
     --------
     >>> from whichtoken.theory.trained_embeddings.lemmas import one_relevant_token
-    >>> check = one_relevant_token([[1, 0, 1], [0, 1, 1], [0, 2, 0], [0, 0, 1]], [1, -1, -1, 1], ["good", "bad", "the"])
+    >>> check = one_relevant_token([[1, 0, 1], [0, 1, 1], [0, 2, 0], [0, 0, 1]], [1, -1, -1, 1])
     >>> check.holds, check.broken.tolist()
     (False, [0, 1, 2, 3])
     """
@@ -214,7 +213,7 @@ def one_relevant_token(counts: Any, labels: ArrayLike, vocabulary: Sequence[str]
     x = int(broken[0])
     tokens = counts.indices[counts.indptr[x] : counts.indptr[x + 1]]
     kind = classes.relevant if relevant[x] != 1 else (classes.signs != 0) & ~classes.relevant
-    found = _names([int(t) for t in tokens if kind[t]], vocabulary)
+    found = _names([int(t) for t in tokens if kind[t]])
     what = (
         f"{relevant[x]} relevant tokens instead of one{found}"
         if relevant[x] != 1
@@ -227,9 +226,9 @@ def one_relevant_token(counts: Any, labels: ArrayLike, vocabulary: Sequence[str]
     return OneRelevantToken(False, broken, sentence, classes)
 
 
-def _names(tokens: list[int], vocabulary: Sequence[str] | None) -> str:
-    """A few tokens in brackets, by name where there is one; nothing for none."""
-    names = [vocabulary[t] if vocabulary is not None else f"token {t}" for t in tokens[:3]]
+def _names(tokens: list[int]) -> str:
+    """A few tokens in brackets; nothing for none."""
+    names = [f"token {t}" for t in tokens[:3]]
     return f" ({', '.join(names)}{', ...' if len(tokens) > 3 else ''})" if names else ""
 
 
@@ -395,7 +394,7 @@ class Rival(Shown):
     nodes: int
 
 
-def smallest_rival(embeddings: ArrayLike, counts: Any, labels: ArrayLike, *, most_nodes: int = 20_000) -> Rival:
+def smallest_rival(embeddings: ArrayLike, counts: Any, labels: ArrayLike) -> Rival:
     """Search the rivals of the relevant-only selection exactly: Lemma 19 asks for all of them to be longer.
 
     Each pair of a relevant token and another one of its sequence is either tied or apart by at least 1. Branch and bound on
@@ -409,8 +408,6 @@ def smallest_rival(embeddings: ArrayLike, counts: Any, labels: ArrayLike, *, mos
         How often each token occurs in each sequence.
     labels : array_like of shape (n,)
         -1 or +1.
-    most_nodes : int, default=20000
-        Give up after so many problems, with the best rival so far.
 
     Returns
     -------
@@ -427,7 +424,6 @@ def smallest_rival(embeddings: ArrayLike, counts: Any, labels: ArrayLike, *, mos
     >>> rival.tied.tolist() in ([[0, 2], [0, 3]], [[1, 2], [1, 3]]), round(rival.norm, 2)
     (True, 0.5)
     """
-    check_count("most_nodes", most_nodes, 1)
     E = np.asarray(embeddings, dtype=np.float64)
     counts = as_counts(counts)
     pairs = _pairs(counts, labels)
@@ -437,7 +433,7 @@ def smallest_rival(embeddings: ArrayLike, counts: Any, labels: ArrayLike, *, mos
     best_p = np.zeros(rows.shape[1])
     # every rival has a first pair that it holds apart: those before it are tied
     stack = [np.repeat([TIED, APART, FREE], [k, 1, len(pairs) - k - 1]) for k in reversed(range(len(pairs)))]
-    while stack and nodes < most_nodes:
+    while stack and nodes < MOST_NODES:
         states = stack.pop()
         nodes += 1
         p = _shortest(rows, states)
