@@ -44,7 +44,8 @@ FAR_APART = 10.0  # ends of a range whose ratio is larger are searched on a loga
 PRECISION = 0.05  # relative width of a border at which the search stops
 MOST_DOUBLINGS = 3  # of the repeats of a trial whose check is undecided
 COMBINED = 16  # trials with several fields changed, at a time
-MAP_VALUES = 9  # of each field of a map
+MAP_VALUES = 9  # of each field of a map, at most
+MAP_SHARE = 0.4  # of a budget of rows for the first look at a map
 COSTLY = 0.34  # share of what is left of the budget that one trial may take
 SEARCHING = 0.75  # share of the budget for the search; the rest is for fresh repeats
 ROW_FIELDS = ("seed", "status", "message", "measured", "seconds", "package_version")
@@ -651,9 +652,11 @@ class _Search:
         return tuple(sorted((axis.name, value) for axis, value in values if value != axis.default))
 
     def _grid(self) -> list[Changes]:
-        """All combinations of some values of the fields of the map over their ranges."""
+        """All combinations of some values of the fields of the map over their ranges, as many as the rows allow."""
         axes = [axis for axis in self.axes if axis.name in self.map_fields]
-        values = [[axis.value(place) for place in np.linspace(0, 1, MAP_VALUES)] for axis in axes]
+        affordable = min(MAP_SHARE * self.budget.rows / self.least, MAP_VALUES**2)
+        number = min(max(int(affordable ** (1 / len(axes))), 3), MAP_VALUES)
+        values = [[axis.value(place) for place in np.linspace(0, 1, number)] for axis in axes]
         points = (zip((axis.name for axis in axes), chosen, strict=True) for chosen in product(*values))
         defaults = {axis.name: axis.default for axis in axes}
         return [tuple(sorted((n, v) for n, v in point if v != defaults[n])) for point in points]

@@ -1,8 +1,8 @@
 """Which parts of structure-aware descent matter, and from where does it start safely?
 
 Claim   A preconditioner helps descent to leave saddles and random starts, and a spectral start lies near the minimizers. Gram
-        matrices, renormalization and centering each lower the excess after few steps; our penalty on the imbalance was
-        not seen to change how a balanced saddle is left, where it is zero.
+        matrices, renormalization and centering each lower the excess after few steps. Our penalty on the imbalance brings
+        unbalanced starts to the floor, and changes nothing at balanced saddles, where it is zero.
 Source  Goel, Soltanolkotabi, Bartlett (arXiv 2603.01514), abstract: preconditioner, regularizer and spectral start. Their
         formulas were not read: the covariance preconditioner is our reading of theirs, the Gram matrices are ours.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,7 +26,7 @@ Variant = Literal[
     "full", "no-gram", "no-gram-no-penalty", "no-balance", "no-damping", "no-damping-no-backtracking", "no-backtracking",
     "no-renormalization", "no-centering", "no-preconditioner",
 ]  # fmt: skip
-Start = Literal["spectral", "random", "saddle", "flipped"]
+Start = Literal["spectral", "random", "saddle", "flipped", "unbalanced"]
 # settings without a part, and what that is called
 VARIANTS: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "full": ({}, "full method"),
@@ -44,9 +44,11 @@ PARTS = tuple(variant for variant in VARIANTS if variant != "no-preconditioner")
 
 STARTS: Mapping[Start, str] = {
     "spectral": "spectral start", "random": "random start", "saddle": "start at a saddle", "flipped": "start with wrong signs",
+    "unbalanced": "unbalanced random start",
 }  # fmt: skip
 UNPENALIZED: Variant = "no-gram-no-penalty"
 SUCCESS = 2.0  # times the predicted floor
+IMBALANCE = 10.0  # largest factor by which a column of P is longer, and that of Q shorter
 CHECKPOINTS = (3, 12, 40)
 CONDITION = "condition numbers {:g}"
 REACHED = "share of runs at the floor after 40 steps"
@@ -56,6 +58,10 @@ ESCAPE = PaperAtLeast("ablation.escape", 0.0, f"{REACHED}, covariance preconditi
 REGULARIZER = PaperAtLeast(
     "ablation.regularizer", 1.0, "excess after 40 steps without the penalty on the imbalance, over that with it"
 )
+UNBALANCED = PaperAtLeast(
+    "ablation.unbalanced", 0.0, f"unbalanced start: {REACHED}, with the penalty on the imbalance minus without it"
+)
+REACHES = Above("ablation.reaches", 0.5, REACHED)
 DISTANCE = PaperEquals(
     "ablation.start.distance", -0.5,
     "distance of the spectral start to the minimizers, as a power of the number of pairs it is made of, 48 or more",
@@ -106,13 +112,16 @@ class Ablation(Experiment[Point]):
         "full": (
             Grid(variant=list(PARTS), condition=[10.0, 100.0], seeds=20),
             Grid(variant=["full", "no-renormalization"], size=16.0, seeds=20),
-            Grid(start=list(get_args(Start)), condition=[1.0, 10.0, 100.0], seeds=40),
+            Grid(start=["spectral", "random", "saddle", "flipped"], condition=[1.0, 10.0, 100.0], seeds=40),
             Grid(start=["random"], variant="no-gram", condition=[1.0, 10.0, 100.0], seeds=40),
             Grid(start_samples=[12, 24, 48, 96, 192, 384], seeds=40),
             Grid(start="saddle", variant=["no-gram", UNPENALIZED], condition=[1.0, 10.0, 100.0], seeds=20),
             Grid(start=["saddle", "random"], variant="no-preconditioner", condition=[1.0, 10.0, 100.0], seeds=20),
+            Grid(start="unbalanced", variant=["no-gram", UNPENALIZED], condition=[1.0, 10.0, 100.0], seeds=20),
         ),
+        "map": (Grid(start="saddle", variant="no-gram", seeds=8),),
     }
+    ranges = {"condition": (1.0, 1e4), "tokens": (50, 800), "noise": (0.01, 1.0)}
     method_fields = frozenset({"variant", "start", "start_samples", "size"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -126,7 +135,7 @@ class Ablation(Experiment[Point]):
         data = TrainingSet(problem, rng, center=settings.get("center", True))
         solver = StructureAwareDescent(
             iterations=CHECKPOINTS[-1], tolerance=0.0, start_samples=point.start_samples,
-            start="random" if point.start == "random" else "spectral", **settings,
+            start="random" if point.start in ("random", "unbalanced") else "spectral", **settings,
         )  # fmt: skip
         P, Q = _start(point.start, *solver.starting_factors(data.Z, data.Y, rng))
         objective = TokenObjective(data.Z, data.Y)
@@ -159,10 +168,19 @@ class Ablation(Experiment[Point]):
                 for k, ratio, runs in _ratios(default.where(start=start), UNPENALIZED, "no-gram", -1):
                     words = f"{start} start, {CONDITION.format(k)}"
                     yield criterion.part(f"{start}.k{k:g}", words, ratio, on=runs)
+        unbalanced: Any = default.where(start="unbalanced")
+        if gains := [
+            np.subtract(*pairs(runs, "success", {"variant": "no-gram"}, {"variant": UNPENALIZED}))
+            for _, runs in group_by(unbalanced, "condition")
+        ]:
+            yield UNBALANCED(np.mean(gains, axis=0), on=unbalanced)
         yield from _part_checks(default.where(start="spectral"))
         yield from _start_checks(rows.where(variant="full", size=1.0))
         large = rows.where(start="spectral", variant="no-renormalization", size=16.0)
         yield UNSCALED([row.measured["floors"][2] for row in large], on=large)
+
+    def judge_point(self, rows: Rows[Point]) -> Checks:
+        yield REACHES(_share_at_floor(rows), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -182,12 +200,16 @@ class Ablation(Experiment[Point]):
 
 
 def _start(name: Start, P: Any, Q: Any) -> tuple[Any, Any]:
-    """The spectral start as it is, with its weakest direction removed (a saddle of the limit) or of the wrong sign.
+    """The start as it is, with its columns scaled against each other, with its weakest direction removed (a saddle of the limit)
+    or of the wrong sign.
 
     A flipped direction gives the map a determinant of the wrong sign: descent has to pass through a singular map.
     """
     if name in ("spectral", "random"):
         return P, Q
+    if name == "unbalanced":
+        factors = np.geomspace(1 / IMBALANCE, IMBALANCE, P.shape[1])
+        return P * factors, Q / factors
     weakest = int(np.argmin(np.linalg.norm(P, axis=0)))
     P = P.copy()
     P[:, weakest] *= -1.0
@@ -264,7 +286,7 @@ def _part_checks(rows: Rows[Point]) -> Checks:
 
 def _start_checks(rows: Rows[Point]) -> Checks:
     default, spectral = rows.where(start_samples=Point.start_samples), rows.where(start="spectral")
-    for start in get_args(Start)[1:]:
+    for start in ("random", "saddle", "flipped"):
         if runs := default.where(start=start):
             yield START.part(start, STARTS[start], Share(runs.values("success")), on=runs)
     yield from FULL.each(default.where(start="spectral"), "condition", "k{:g}", CONDITION, _share_at_floor)

@@ -17,6 +17,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import Array, group_by, rows_where
+from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import (
     TEST_SAMPLES,
     GroupSizes,
@@ -76,7 +77,9 @@ class Encodings(Experiment[Point]):
             # selection takes 1/norm^4 of the time, and the bound on the learning rate grows with 1/norm^2
             Grid(encoding="one-hot", lr=0.3, steps=1500, batch=200, seeds=6),
         ),
+        "map": (Grid(batch=60, **training.MAP),),
     }
+    ranges = {"groups": training.MAP_GROUPS, "steps": (150, 2400)}
     method_fields = frozenset({"encoding", "lr", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -111,6 +114,9 @@ class Encodings(Experiment[Point]):
             yield UNIFORM(without.values("attention"), on=without, value=1 / groups)
             uniform = float(_accuracy_of(1 / groups, groups))
             yield UNIFORM_ACCURACY(without.values("accuracy"), on=without, value=uniform)
+
+    def judge_point(self, rows: Rows[Point]) -> Checks:
+        yield SELECTS(rows.values("attention"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantities = {"accuracy": "accuracy", "attention on the relevant group": "attention"}

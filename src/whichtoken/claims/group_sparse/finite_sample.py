@@ -16,6 +16,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, Below, Checks, pool_parts
 from whichtoken.claims._figures import Figure, points_with_errors
 from whichtoken.claims._runs import group_by
+from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import GroupSizes, random_problem, train_and_measure
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -33,6 +34,7 @@ FEW_SAMPLES = Above(
 MANY_SAMPLES = Above(
     "finite-sample.many", None, "sixteen samples per variable: the relevant group is selected and the model generalizes"
 )
+MOSTLY = Above("finite-sample.mostly", training.HALF, "attention on the relevant group")
 XAVIER = Below(
     "finite-sample.xavier",
     0.5,
@@ -60,7 +62,9 @@ class FiniteSample(Experiment[Point]):
             Grid(samples_per_variable=16.0, scale=1.0, steps=600, seeds=(6, 24)),
             Grid(samples_per_variable=[1.0, 2.0, 4.0, 8.0], steps=600, seeds=5),  # the picture
         ),
+        "map": (Grid(samples_per_variable=16.0, **training.MAP),),
     }
+    ranges = {"samples_per_variable": (0.25, 32.0), "scale": (0.0, 1.0)}
     method_fields = frozenset({"lr", "steps", "scale"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -92,6 +96,9 @@ class FiniteSample(Experiment[Point]):
         )
         xavier = rows.where(scale=1.0)
         yield XAVIER(xavier.values("attention"), on=xavier)
+
+    def judge_point(self, rows: Rows[Point]) -> Checks:
+        yield MOSTLY(rows.values("attention"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantities = {

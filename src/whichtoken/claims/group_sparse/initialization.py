@@ -16,6 +16,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, AtMost, Below, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import Array, each_point, pairs, rows_where
+from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import GroupSizes, random_problem, train_and_measure
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -42,6 +43,7 @@ MANY_GROUPS = AtMost(
     0.0,
     f"a tenth of Xavier, {MANY} groups: attention on the relevant group minus that from zero, on the same data",
 )
+MOSTLY = Above("initialization.mostly", training.HALF, "attention on the relevant group")
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ class GroupInitialization(Experiment[Point]):
             Grid(groups=16, scale=[0.0, 0.1], lr=0.01, steps=1200, batch=100, seeds=(6, 12)),
             Grid(groups=16, scale=1.0, lr=0.01, steps=1200, batch=100, seeds=6),
         ),
+        "map": (Grid(batch=60, **training.MAP),),
     }
+    ranges = {"scale": (0.0, 1.0), "groups": training.MAP_GROUPS}
     method_fields = frozenset({"scale", "lr", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -98,6 +102,9 @@ class GroupInitialization(Experiment[Point]):
         few, many = rows_where(started, lambda point: point.groups <= FEW), started.where(groups=MANY)
         yield from LAW.each(few, "groups", "D{}", "{} groups", lambda runs: np.divide(*_other_attention(runs)))
         yield MANY_GROUPS(-np.subtract(*_other_attention(many)), on=many)
+
+    def judge_point(self, rows: Rows[Point]) -> Checks:
+        yield MOSTLY(rows.values("attention"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         rows = rows.where(groups=8)

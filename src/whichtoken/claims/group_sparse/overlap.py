@@ -19,6 +19,7 @@ from whichtoken.checks import check_choice
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import group_by, rows_where
+from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, GroupSizes, measure_selection, train_on_fresh_batches
 from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
 
@@ -43,6 +44,7 @@ MISLED = Below("overlap.misled", 0.5, "more than half of the variables shared: a
 EVEN_SPLIT = Equals("overlap.even-split", 0.5, "share of the group with more attention", tolerance=0.05)
 BOTH_SELECTED = AtLeast("overlap.both-selected", SELECTED, "attention on the two relevant groups")
 ROUTING = AtLeast("overlap.routing", 0.75, "accuracy, at most 0.75 by selection alone")
+MOSTLY = Above("overlap.mostly", training.HALF, "attention on the relevant groups")
 VALUE_MOVES = AtLeast("overlap.value-moves", 0.5, "|v_2| over |v_1|")
 
 
@@ -80,7 +82,9 @@ class Overlap(Experiment[Point]):
             Grid(case=CASES, lr=0.02, steps=1500, batch=200, seeds=(6, 12)),
             Grid(correlation=[0.3, 0.7], lr=0.02, steps=1500, batch=200, seeds=(6, 12)),
         ),
+        "map": (Grid(batch=60, **training.MAP),),
     }
+    ranges = {"correlation": (0.0, 0.95), "groups": training.MAP_GROUPS}
     method_fields = frozenset({"lr", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -129,6 +133,9 @@ class Overlap(Experiment[Point]):
             yield TWO_DIRECTIONS.pool(
                 [ROUTING(different.values("accuracy"), on=different), VALUE_MOVES(moved, on=different)]
             )
+
+    def judge_point(self, rows: Rows[Point]) -> Checks:
+        yield MOSTLY(rows.values("relevant_attention"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantity_bars(

@@ -25,7 +25,7 @@ from whichtoken.claims._problems import (
     share_of_repeats,
 )
 from whichtoken.claims._runs import group_by
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 
 NEAR = 0.999  # smallest cosine at which a limit counts as reached
 BOTH = PaperAtLeast(
@@ -37,6 +37,10 @@ MISSING = Below(
     regime="beyond-hypotheses",
 )  # fmt: skip
 
+SUPPORT = Above(
+    "joint-conditions.support", 0.9,
+    "every sequence supports the decoder, whatever the other conditions: share of runs that reach both limits",
+)  # fmt: skip
 ANYHOW = Above(
     "joint-conditions.anyhow", 0.5, "share of runs that reach both limits, whether the conditions hold or not"
 )
@@ -100,14 +104,15 @@ class JointConvergence(Experiment[Point]):
                 # with a decoder that stays small the limit of W is that of all sequences, whether they support it or not
                 elif holds or lr_decoder >= lr:
                     group = Rows(row for row in runs if row.measured["hold"] == holds)
-                    near = share_of_repeats(group.seed_means(lambda row: least_cosine(row.measured) >= NEAR))
+                    near = share_of_repeats(group.seed_means(_reaches_both))
                     yield criterion.part(label, f"{words}, {len(group)} of {len(runs)} runs", near, on=runs)
+        supported = Rows(row for row in rows if row.measured["supports"])
+        yield SUPPORT(share_of_repeats(supported.seed_means(_reaches_both)), on=rows)
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
         """The conclusion under its conditions, and without them."""
         for criterion, runs in ((BOTH, Rows(row for row in rows if row.measured["hold"])), (ANYHOW, rows)):
-            near = share_of_repeats(runs.seed_means(lambda row: least_cosine(row.measured) >= NEAR))
-            yield criterion(near, on=runs)
+            yield criterion(share_of_repeats(runs.seed_means(_reaches_both)), on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
@@ -117,6 +122,10 @@ class JointConvergence(Experiment[Point]):
                 axes.plot(runs.values("ratio"), distance, marker, ms=4, alpha=0.6, label=label)
         x, y = "length of the decoder over that of W", "1 - cosine to the limit, W or v"
         label_axes(axes, "Distance from both max-margin limits", x, y, log="xy", legend=True)
+
+
+def _reaches_both(row: Row[Point]) -> bool:
+    return least_cosine(row.measured) >= NEAR
 
 
 def least_cosine(measured: Measured) -> float:
