@@ -24,14 +24,15 @@ from scipy.optimize import curve_fit
 from scipy.stats import binomtest
 from sklearn.model_selection import RepeatedStratifiedKFold, train_test_split
 
-from whichtoken import BagClassifier
+from whichtoken import BagClassifier, TextClassifier
 from whichtoken.datasets import SparseTokens, read_bag_set
-from whichtoken.datasets.corpora import packaged_file
+from whichtoken.datasets.corpora import packaged_file, read_movie_reviews
 from whichtoken.estimators.bags.planning import GIVEN, CrossValidated, StudyCurve, plan_study
 from whichtoken.lab.benchmark import Beside, Cases, Measure
 from whichtoken.theory.sparse_tokens import exact_error
 
 from .bags import digit_bags
+from .text_few import CORPORA
 
 PART = "Planning a study"
 QUESTION = "Does the interval that the planner promises hold the error of the larger study, and is it narrow enough to be of use?"
@@ -55,6 +56,8 @@ TASKS, TIMES = 100, 4
 PILOTS, SHARE, WHOLE = 4, 1 / 3, 10  # of a real set: how many, how large, and folds of the whole set
 RESAMPLED = 200
 LETTER_PILOTS, LETTER_BAGS, LETTER_TEST = 12, 160, 1000
+TEXT_SETS, TEXT_DRAWS, TEXT_PILOT = ("Rotten Tomatoes", "short mails", "newsgroup posts", "IMDB"), 15, 160
+MOST_TESTED = 4000
 REAL = ("musk1", "musk2", "elephant", "birds_brown_creeper", "digits with a 9", "digits 3 and 8")
 
 
@@ -90,6 +93,9 @@ def measure(wanted: Cases) -> Iterator[Measure]:
     name = f"{len(REAL)} real sets, {PILOTS} pilots each"
     if wanted(name):
         yield from _summary(name, [case for name in REAL for case in _real(name)])
+    name = f"texts of {len(TEXT_SETS)} corpora, {TEXT_DRAWS} pilots of {TEXT_PILOT} texts each, {TIMES} times the pilot"
+    if wanted(name):
+        yield from _texts(name)
     name = f"bags of letters with a Q, {LETTER_PILOTS} pilots of {LETTER_BAGS} bags, {TIMES} times the pilot"
     if wanted(name):
         yield from _letters(name)
@@ -109,6 +115,32 @@ def _letters(name: str) -> Iterator[Measure]:
         told.append(f"{study.instance_map} {point.low:.3f} .. {point.high:.3f}: {error:.3f}")
         print(f"pilot {seed + 1}: {told[-1]}, {times[-1]:.0f} s", file=sys.stderr, flush=True)
     yield Measure(name, "coverage of the 90 % interval", hits / LETTER_PILOTS, 0.85, detail="; ".join(told))
+    yield Measure(name, "s of CPU time of a plan, median", float(np.median(times)), 60.0, at_least=False)
+
+
+def _texts(name: str) -> Iterator[Measure]:
+    """Whether the forecast from a pilot of texts holds the error of `TextClassifier` on four times as many."""
+    cases, times = [], []
+    for corpus in TEXT_SETS:
+        imdb = corpus == "IMDB" and read_movie_reviews("imdb")
+        texts, labels = (imdb.texts, imdb.labels) if imdb else CORPORA[corpus]()
+        texts, labels = np.array(texts, dtype=object), np.asarray(labels)
+        for seed in range(TEXT_DRAWS):
+            order = np.random.default_rng([36, seed]).permutation(len(texts))
+            pilot, study, test = np.split(order, [TEXT_PILOT, (1 + TIMES) * TEXT_PILOT])
+            start = time.process_time()
+            curve = StudyCurve.of_texts(texts[pilot].tolist(), labels[pilot], seed=seed)
+            (point,) = curve.points([TIMES * TEXT_PILOT])
+            times.append(time.process_time() - start)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a test text may have no known word
+                model = TextClassifier(random_state=seed).fit(texts[study].tolist(), labels[study])
+                truth = 1 - model.score(texts[test[:MOST_TESTED]].tolist(), labels[test[:MOST_TESTED]])
+            naive = _naive(curve.measured, TIMES * TEXT_PILOT)
+            cases.append(Case(corpus, point.low, point.error, point.high, naive, float(truth), by_theory=False))
+            print(f"{corpus} {seed}: {point.low:.3f} .. {point.high:.3f}: {truth:.3f}", file=sys.stderr, flush=True)
+    yield from _summary(name, cases)
+    yield Measure(name, "coverage, not more than promised either", np.mean([c.covered for c in cases]), 0.95, False)
     yield Measure(name, "s of CPU time of a plan, median", float(np.median(times)), 60.0, at_least=False)
 
 

@@ -22,12 +22,14 @@ from whichtoken.tables import (
     TableForm,
     check_columns,
     column_names,
+    has_text,
     is_several,
     label_names,
     read_table,
     row_place,
     stream_table,
     table_kind,
+    text_values,
 )
 
 if TYPE_CHECKING:
@@ -305,6 +307,22 @@ def read_bags(
     notes = [*encoding.notes(found.columns), *dropped_note(found.dropped)]
     bags = RaggedArray(found.starts, encoding.encode(found.columns))
     return BagTable(bags, found.ids, found.labels, tuple(encoding.names), tuple(notes))
+
+
+def read_labeled_texts(
+    path: Path, text: str, label: str, *, drop_missing: bool = False, **form: Unpack[TableForm]
+) -> tuple[list[str], NDArray[Any], list[str]]:
+    """Texts of a table, their labels, and sentences on what was left out or merged."""
+    check_roles([("text", text), ("label", label)])
+    table = read_table(path, [text, label], **form)
+    kept = table[[has_text(cell) for cell in table[text]]]
+    used = without_gaps(kept, [label]) if drop_missing else kept
+    names, notes = merge_spellings(label_names(path, used[label], label, 0))
+    return (
+        text_values(path, used[text], text, 0),
+        as_int_if_integral(names),
+        [*dropped_note(len(table) - len(used)), *notes],
+    )
 
 
 def _read_bag_arrays(path: Path) -> BagTable:

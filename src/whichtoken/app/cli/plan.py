@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # where the integrals of the theory can be computed in seconds and with some accuracy
 RANGES = {"length": (2, 1_000_000), "strength": (0, 100), "prevalence": (1e-6, 1 - 1e-6), "dim": (2, 10**9)}
+OF_BAGS = ("--bag", "--feature", "--files")
 READING = {"bag": "bag", "label": "label", "drop_missing": False}  # defaults of the options on how to read a table
 
 
@@ -35,8 +36,9 @@ def plan(
     target_error: Annotated[float | None, options.real("E", "Test error you want.")] = None,
     pilot: Annotated[
         Path | None,
-        options.existing("Labeled pilot bags to plan from: any file that `fit bags` reads, or .npz (tokens, labels)."),
+        options.existing("Labeled pilot: any file that `fit bags` reads, .npz (tokens, labels), or texts with --text."),
     ] = None,
+    text: Annotated[str | None, options.column_name("Column with the texts, of a pilot of texts.")] = None,
     bag: Annotated[str, options.column_name("Column of the pilot with the bag of each row.")] = "bag",
     label: Annotated[str, options.column_name("Column of the pilot with the labels.")] = "label",
     feature: Annotated[
@@ -56,7 +58,7 @@ def plan(
 
     A power analysis for attention and multiple-instance learning, from the theory of sparse tokens or from a pilot.
 
-    A pilot has two classes. It is cross-validated, which may show that the theory does not hold for it.
+    A pilot of bags has two classes. It is cross-validated, which may show that the theory does not hold for it.
 
     Missing values in a pilot are filled with the median, and columns of texts become columns of 0 and 1.
 
@@ -65,6 +67,8 @@ def plan(
       whichtoken plan --length 10 --signal-tokens 1 --strength 5 --prevalence 0.5 --dim 500 --samples 2000
 
       whichtoken plan --pilot bags.csv --target-error 0.05 --figure curve.png
+
+      whichtoken plan --pilot reviews.csv --text review --label sentiment --target-error 0.1
     """
     options.require_distinct_paths({"--pilot": pilot}, {"--figure": figure, "--json": json_file})
     given = {
@@ -72,6 +76,7 @@ def plan(
     }  # fmt: skip
     form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
     reading = {
+        "text": text,
         "bag": bag,
         "label": label,
         "features": feature or None,
@@ -95,6 +100,8 @@ def plan(
             raise UsageError(f"{option} is for tables; leave it out for {pilot}")
     else:
         options.check_form(pilot, form)
+        if text is not None and (others := [option for option in changed if option in OF_BAGS]):
+            raise UsageError(f"{others[0]} is for pilots of bags; leave it or --text out")
     for name, (least, most) in RANGES.items():
         if (value := given[name]) is not None and not least <= value <= most:
             raise UsageError(f"{{{name}}} is out of range; give a number from {least:,} to {most:,}", **{name: value})
@@ -126,15 +133,19 @@ def _from_theory(given: dict[str, Any], wanted: dict[str, Any]) -> Plan:
 def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wanted: dict[str, Any]) -> StudyPlan:
     """Plan from a pilot, and print the plan: first whether the theory holds for the pilot."""
     from whichtoken.app.pages.planning import study_lines
-    from whichtoken.app.readers import read_bags
+    from whichtoken.app.readers import read_bags, read_labeled_texts
     from whichtoken.estimators import plan_study
 
-    table_of_bags = read_bags(pilot, **reading)
-    assert table_of_bags.labels is not None
-    study = plan_study(
-        pilot=(table_of_bags.bags, table_of_bags.labels), features=table_of_bags.features, **given, **wanted
-    )
-    study = replace(study, notes=(*table_of_bags.notes, *study.notes))
+    text, features = reading.pop("text"), None
+    data: list[Any]
+    if text is not None:
+        form = {name: reading[name] for name in ("drop_missing", "separator", "encoding", "rows")}
+        *data, notes = read_labeled_texts(pilot, text, reading["label"], **form)
+    else:
+        found = read_bags(pilot, **reading)
+        data, notes, features = [found.bags, found.labels], [*found.notes], found.features
+    study = plan_study(pilot=(data[0], data[1]), features=features, **given, **wanted)
+    study = replace(study, notes=(*notes, *study.notes))
     for line in study_lines(study):
         say(line)
     if study.theory is not None and study.fits:

@@ -8,6 +8,7 @@ the plan says so and extrapolates the measured learning curve instead.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ from whichtoken.attention import RaggedArray
 from whichtoken.checks import check_count, check_range
 from whichtoken.datasets.sparse_tokens import Task
 from whichtoken.display.shown import Shown
+from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.bags.data import MAPS, LabeledBags, as_bags, instance_scaling
@@ -141,12 +143,22 @@ class CrossValidated:
         return total
 
 
-def cross_validated(model: Any, bags: RaggedArray, codes: NDArray[np.intp], seed: int) -> CrossValidated:
+def listed_if_texts(X: Any) -> list[str] | None:
+    """The texts of a pilot; None if it holds bags."""
+    from whichtoken.estimators.text.counting import texts_of
+
+    if isinstance(X, RaggedArray) or getattr(X, "ndim", 1) == 3:
+        return None
+    found = texts_of(X)
+    return None if found is None else list(found)
+
+
+def cross_validated(model: Any, bags: Any, codes: NDArray[np.intp], seed: int) -> CrossValidated:
     """Train on parts of the pilot and try on bags that were left out; each bag is tried as often at every size."""
     fewest = int(np.bincount(codes).min())
     folds = min(FOLDS, fewest)
     if folds < 2:
-        raise ValueError(f"a pilot needs at least two bags of each class; one class has {fewest}")
+        raise ValueError(f"a pilot needs at least two samples of each class; one class has {fewest}")
     wrong = np.zeros((len(SHARES), len(codes)))
     sizes = np.zeros(len(SHARES))
     for repeat in range(REPEATS):
@@ -251,7 +263,7 @@ class PilotCheck(Shown):
     """What a cross-validation of the pilot says."""
 
     bags: int
-    classes: tuple[str, str]  # the second is called positive
+    classes: tuple[str, ...]  # of two the second is called positive
     prevalence: float
     fewest: int  # bags of the rarer class
     shortest: int  # instances of a bag
@@ -261,6 +273,36 @@ class PilotCheck(Shown):
     error_interval: tuple[float, float]  # 90 %
     trained_on: int  # bags, in the cross-validation
     constant_error: float  # of the better one of the two constant answers
+
+    @classmethod
+    def of(
+        cls,
+        measured: CrossValidated,
+        codes: NDArray[np.intp],
+        classes: tuple[str, ...],
+        lengths: NDArray[Any],
+        dim: int,
+    ) -> PilotCheck:
+        """From errors of a cross-validation, the class of each bag and its length."""
+        counts, tail = np.bincount(codes), (1 - LEVEL) / 2
+        error = float(measured.errors[-1])
+        low, high = beta.ppf([tail, 1 - tail], error * len(codes) + 0.5, (1 - error) * len(codes) + 0.5)  # Jeffreys
+        if counts.min() < FEWEST:  # any class may be the worse for what its few bags do not show
+            mistakes = np.bincount(codes, measured.wrong[-1])
+            high = max(high, counts @ beta.ppf(1 - tail, mistakes + 0.5, counts - mistakes + 0.5) / len(codes))
+        return cls(
+            bags=len(codes),
+            classes=classes,
+            prevalence=float(np.mean(codes == 1)),
+            fewest=int(counts.min()),
+            shortest=int(lengths.min()),
+            longest=int(lengths.max()),
+            dim=dim,
+            error=error,
+            error_interval=(min(float(low), error), max(float(high), error)),  # without a mistake it begins at 0
+            trained_on=round(float(measured.sizes[-1])),
+            constant_error=1 - float(counts.max()) / len(codes),
+        )
 
     @property
     def too_few(self) -> bool:
@@ -297,6 +339,8 @@ class StudyPlan(Shown):
     samples_sure: int | None  # bags with which 95 % of them do
     recommendation: str
     notes: tuple[str, ...]
+    unit: str = "bags"  # or "texts", about which the theory says nothing; their instances are words
+    model: str = "BagClassifier"  # that the numbers are about
 
     @property
     def fits(self) -> bool:
@@ -330,17 +374,20 @@ def plan_study(
     strength: float | None = None,
     prevalence: float | None = None,
     dim: int | None = None,
+    model: Any = None,
     random_state: int = 0,
 ) -> StudyPlan:
-    """Say from a labeled pilot how many bags a study needs, and which error to expect.
+    """Say from a labeled pilot how many bags or texts a study needs, and which error to expect.
 
     Reach for it before you collect data: it cross-validates `BagClassifier` on the pilot, draws the learning curve with an
-    interval, and says whether the theory of sparse tokens fits the pilot or is contradicted by it.
+    interval, and says whether the theory of sparse tokens fits the pilot or is contradicted by it. A pilot of texts is
+    cross-validated with `TextClassifier`; its curve is extrapolated without a theory.
 
     Parameters
     ----------
     pilot : (X, y)
         Bags in any form that `BagClassifier` takes, of any lengths, and labels of two classes; the larger one is positive.
+        Or texts in any form that `TextClassifier` takes, and labels of two or more classes.
     features : sequence of str, optional
         Names of the features, for the notes.
     samples : int, optional
@@ -349,6 +396,8 @@ def plan_study(
         Wanted test error.
     length, signal_tokens, strength, prevalence, dim : optional
         What is known of the task; the rest is estimated for a task that has these values.
+    model : estimator, optional
+        Of a pilot of texts: what is trained instead of `TextClassifier()`.
     random_state : int
         Seed for the folds and the draws of curves.
 
@@ -372,13 +421,20 @@ def plan_study(
     if target_error is not None:
         check_range("target_error", target_error, 0.0, 0.5)
     given = dict(zip(GIVEN, (length, signal_tokens, strength, prevalence, dim), strict=True))
-    curve = StudyCurve.of(*pilot, given=given, features=features, seed=random_state)
+    if (texts := listed_if_texts(pilot[0])) is not None:
+        if known := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"{known[0]} is of the theory of bags, and the pilot holds texts; leave it out")
+        curve = StudyCurve.of_texts(texts, pilot[1], model, random_state)
+    elif model is not None:
+        raise UsageError("model is for pilots of texts, and this one holds bags; leave it out")
+    else:
+        curve = StudyCurve.of(*pilot, given=given, features=features, seed=random_state)
     planned = samples or curve.check.bags
     theory, doubts = curve.theory_plan(planned, target_error)
     sizes = [planned, *(multiple * curve.check.bags for multiple in MULTIPLES)]
-    curves = {"linear": curve}
+    curves = {"linear" if curve.unit == "bags" else "": curve}
     # the theory's own model is the linear one; too small a pilot cannot tell maps apart
-    if not curve.fits and not curve.check.too_few:
+    if not curve.fits and not curve.check.too_few and curve.unit == "bags":
         curves |= {kind: curve.with_map(kind) for kind in MAPS if kind != "linear"}
     points = {kind: part.points(sizes) for kind, part in curves.items()}
     reached = {kind: part.sizes_for(target_error) for kind, part in curves.items()}
@@ -403,6 +459,8 @@ def plan_study(
         samples_sure=sure,
         recommendation=_recommendation(chosen, best, target_error, (needed, sure), later),
         notes=(),
+        unit=curve.unit,
+        model=curve.name or "BagClassifier",
     )
     notes = [*curve.notes, *([] if study.beats_floor else doubts)]
     if curve.task is not None and curve.estimate is not None and theory is not None:
@@ -436,8 +494,34 @@ class StudyCurve:
     known_prevalence: bool
     seed: int
     notes: tuple[str, ...]
-    bags: RaggedArray
+    bags: Any  # a RaggedArray, or an array of texts
     codes: NDArray[np.intp]
+    unit: str = "bags"
+    name: str = ""  # of the model of texts
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[str], y: ArrayLike, model: Any = None, seed: int = 0) -> StudyCurve:
+        """Cross-validate a pilot of texts; of copies, which would flatter it, one is kept."""
+        from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
+        from whichtoken.datasets.word_split import split_words
+        from whichtoken.estimators.text.classifier import TextClassifier
+
+        split = split_words(texts)
+        kept = np.unique(duplicate_groups(text_signatures(split))[1], return_index=True)[1]
+        few = len(texts) - len(kept)
+        notes = (
+            f"{pluralize(few, 'text')} of the pilot nearly {'repeats' if few == 1 else 'repeat'} others: left out",
+        )
+        rows, lengths = np.sort(kept), split.lengths[kept]
+        classes, codes = encode_labels(y, len(texts))
+        some, codes = np.array(texts, dtype=object)[rows], np.asarray(codes[rows])
+        model = TextClassifier(random_state=seed) if model is None else model
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a small part may have rare classes, and texts without a known word
+            measured = cross_validated(model, some, codes, seed=seed)
+        found = PilotCheck.of(measured, codes, tuple(map(str, classes)), lengths, len(split.names))
+        name = type(model).__name__
+        return cls(measured, found, None, None, False, seed, notes if few else (), some, codes, "texts", name)
 
     @classmethod
     def of(
@@ -456,13 +540,13 @@ class StudyCurve:
         if estimate:
             known = {name: getattr(estimate, name) if given[name] is None else given[name] for name in GIVEN[:4]}
             task = Task(**known)
-        check = _pilot_check(bags, (str(classes[0]), str(classes[1])), codes, measured)
+        check = PilotCheck.of(measured, codes, (str(classes[0]), str(classes[1])), bags.lengths, bags.dim)
         return cls(measured, check, estimate, task, given["prevalence"] is not None, seed, tuple(notes), bags, codes)
 
     def with_map(self, kind: str) -> StudyCurve:
         """The same for another map of the instances, about which the theory says nothing."""
         measured = cross_validated(_model(kind, self.seed), self.bags, self.codes, seed=self.seed)
-        check = _pilot_check(self.bags, self.check.classes, self.codes, measured)
+        check = PilotCheck.of(measured, self.codes, self.check.classes, self.bags.lengths, self.bags.dim)
         return replace(self, measured=measured, check=check, estimate=None, task=None)
 
     @cached_property
@@ -542,32 +626,6 @@ def _model(kind: str, seed: int) -> BagClassifier:
     return BagClassifier(instance_map=kind, n_queries=1, random_state=seed, **options)  # type: ignore[arg-type]
 
 
-def _pilot_check(
-    bags: RaggedArray, classes: tuple[str, str], codes: NDArray[np.intp], measured: CrossValidated
-) -> PilotCheck:
-    wrong, tail = float(measured.errors[-1]) * len(bags), (1 - LEVEL) / 2
-    low, high = beta.ppf([tail, 1 - tail], wrong + 0.5, len(bags) - wrong + 0.5)  # Jeffreys
-    error = float(measured.errors[-1])
-    share = float(codes.mean())
-    counts = np.bincount(codes)
-    if counts.min() < FEWEST:  # either class may be the worse for what its few bags do not show
-        mistakes = np.bincount(codes, measured.wrong[-1])
-        high = max(high, counts @ beta.ppf(1 - tail, mistakes + 0.5, counts - mistakes + 0.5) / len(bags))
-    return PilotCheck(
-        bags=len(bags),
-        classes=classes,
-        prevalence=share,
-        fewest=int(counts.min()),
-        shortest=int(bags.lengths.min()),
-        longest=int(bags.lengths.max()),
-        dim=bags.dim,
-        error=error,
-        error_interval=(min(float(low), error), max(float(high), error)),  # without a mistake it begins at 0
-        trained_on=round(float(measured.sizes[-1])),
-        constant_error=min(share, 1 - share),
-    )
-
-
 def _estimated(
     bags: RaggedArray,
     codes: NDArray[np.intp],
@@ -598,9 +656,10 @@ def _recommendation(
     later: Sequence[CurvePoint],
 ) -> str:
     """What to do, in one or two sentences."""
-    (needed, sure), bags, name = sizes, curve.check.bags, f"BagClassifier(instance_map='{kind}')"
+    (needed, sure), bags, unit = sizes, curve.check.bags, curve.unit
+    name = curve.name or f"BagClassifier(instance_map='{kind}')"
     if curve.check.too_few:
-        return f"Collect at least {FEWEST} bags of each class, better many more, and plan again."
+        return f"Collect at least {FEWEST} {unit} of each class, better many more, and plan again."
     basis = (
         "the theory of sparse tokens, which the pilot does not contradict"
         if curve.fits
@@ -609,18 +668,20 @@ def _recommendation(
     if target is None:
         first = later[0]
         gain = (
-            "more bags help"
+            f"more {unit} help"
             if math.isfinite(first.error) and later[-1].high < first.high
-            else "more bags may help little"
+            else f"more {unit} may help little"
         )
-        return f"Train {name} on all bags, split nothing; by {basis}, {gain}."
+        return f"Train {name} on all {unit}, split nothing; by {basis}, {gain}."
     if needed is None:
-        which = "" if curve.fits else " with any map of the instances"
-        return f"By {basis}, an error of {target:g} is not in sight{which} with up to {int(SEARCHED[-1] * bags)} bags."
+        which = "" if curve.fits or curve.name else " with any map of the instances"
+        return (
+            f"By {basis}, an error of {target:g} is not in sight{which} with up to {int(SEARCHED[-1] * bags)} {unit}."
+        )
     firm = (
         f"; {sure} for 95 % confidence" if sure else ", and no number up to 100 times the pilot gives 95 % confidence"
     )
-    return f"Plan for about {needed} bags to reach an error of {target:g} with {name}, by {basis}{firm}."
+    return f"Plan for about {needed} {unit} to reach an error of {target:g} with {name}, by {basis}{firm}."
 
 
 @dataclass(frozen=True)
