@@ -312,17 +312,17 @@ PREDICT = [
     ("predict folder texts.csv", "folder is not a model folder"),
     ("predict texts.csv texts.csv", "texts.csv is not a model folder"),
     ("predict strange-model texts.csv", "holds a model of kind 'oracle', which this version cannot use"),
-    ("predict text-model bags.csv", "columns: bag, x0, x1, label; --column chooses the column"),
-    ("predict text-model texts.csv --column ''", "--column '' has no name"),
-    ("predict text-model groups.parquet --column a_1", "texts are expected"),
+    ("predict text-model bags.csv", "columns: bag, x0, x1, label; --text or --bag chooses the column"),
+    ("predict text-model texts.csv --text ''", "--text or --bag '' has no name"),
+    ("predict text-model groups.parquet --text a_1", "texts are expected"),
     ("predict text-model texts.csv --to out.xlsx", "out.xlsx: a table is written as .csv, .tsv, .parquet, .jsonl"),
     ("predict text-model texts.csv --to texts.csv", "DATA and --to name the same file, texts.csv"),
     ("predict text-model texts.csv --to ./folder/../texts.csv", "DATA and --to name the same file"),
-    ("predict bag-model groups.csv --column a_1", "has no column 'x0'"),
-    ("predict bag-model bags.csv --column x0", "column 'x0' is named as bag and feature"),
+    ("predict bag-model groups.csv --bag a_1", "has no column 'x0'"),
+    ("predict bag-model bags.csv --bag x0", "column 'x0' is named as bag and feature"),
     ("predict bag-model nan.csv", "column 'x0' has a gap in row 1, and the model knows no number for it"),
     ("predict group-model bags.csv", "bags.csv has no column"),
-    ("predict group-model groups.csv --column age", "finds its columns by name; leave out --column"),
+    ("predict group-model groups.csv --text age", "finds its columns by name; leave out --text and --bag"),
 ]
 EXPLAIN = [
     ("explain text-model", "give either a TEXT or --file FILE"),
@@ -330,7 +330,7 @@ EXPLAIN = [
     ("explain text-model superb --file texts.csv", "give either a TEXT or --file FILE"),
     ("explain text-model note.txt", "note.txt is a file; to explain its content, write --file note.txt"),
     ("explain text-model --file latin.txt", "latin.txt is not UTF-8"),
-    ("explain text-model --file note.txt --column text", "is read as one text and has no columns"),
+    ("explain text-model --file note.txt --text text", "is read as one text and has no columns"),
     ("explain text-model --file note.txt --separator ';'", "--separator is for .csv and .tsv files"),
     ("explain text-model --file bags.csv", "has no column 'text'"),
     ("explain text-model superb --json x --html x", "--html and --json name the same file, x"),
@@ -342,10 +342,10 @@ EXPLAIN = [
     ("explain bag-model --file huge.csv", "features must be below 1e+100 in size"),
 ]
 INSPECT = [
-    ("inspect folder --texts texts.csv --most 0", "'0' is not a whole number of at least 1"),
-    ("inspect folder --texts texts.csv --json texts.csv", "--texts and --json name the same file"),
-    ("inspect nosuch --texts texts.csv", "nosuch is not a folder"),
-    ("inspect folder --texts texts.csv", "folder has no tokenizer"),
+    ("inspect folder --file texts.csv --rows 0", "'0' is not a whole number of at least 1"),
+    ("inspect folder --file texts.csv --json texts.csv", "--file and --json name the same file"),
+    ("inspect nosuch --file texts.csv", "nosuch is not a folder"),
+    ("inspect folder --file texts.csv", "folder has no tokenizer"),
 ]
 ROWS = [*COMMANDS, *REPRODUCE, *STRESS, *NEW, *PLANS, *FIT_TEXT, *FIT_BAGS, *FIT_GROUPS, *PREDICT, *EXPLAIN, *INSPECT]
 

@@ -33,7 +33,7 @@ WORKING = [
     "report",
 ]
 REFUSED = {  # what the command line needs, by the package that its one line names
-    "inspect transformer --texts texts.csv": "transformers",
+    "inspect transformer --file texts.csv": "transformers",
     "fit text texts.parquet --model new": "pyarrow",
     "predict model texts.csv --to new.parquet": "pyarrow",
     "reproduce mirror-descent/direction --engine dask": "distributed",

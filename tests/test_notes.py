@@ -108,7 +108,7 @@ def test_endings_may_be_written_in_capitals(reviews, monkeypatch, capsys, tmp_pa
     ):
         status, _, said = run(monkeypatch, capsys, *arguments)
         assert status == 0, said
-    status, _, said = run(monkeypatch, capsys, "explain", "m", "--file", "ONE.TXT", "--column", "text")
+    status, _, said = run(monkeypatch, capsys, "explain", "m", "--file", "ONE.TXT", "--text", "text")
     assert (status, "is read as one text" in said) == (2, True)
 
 

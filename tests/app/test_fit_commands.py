@@ -27,7 +27,7 @@ def test_bags_from_file_to_predictions(whichtoken, tmp_path: Path) -> None:
     assert "60 for training, 20 for the test" in done.stdout
     assert "mean pooling + logistic regression" in done.stdout
     assert json.loads((tmp_path / "r.json").read_text())["ours"]["accuracy"] > 0.9
-    predicted = whichtoken("predict", "m", "t.csv", "--column", "molecule")
+    predicted = whichtoken("predict", "m", "t.csv", "--bag", "molecule")
     found = pd.read_csv(io.StringIO(predicted.stdout))
     assert np.mean(found["predicted"] == np.arange(80) % 2) > 0.9
 

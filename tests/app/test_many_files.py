@@ -120,7 +120,7 @@ def test_many_files_give_the_model_of_one(folder, whichtoken, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert whichtoken("predict", "model-many", "-").stdout == expected
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"text,label\nfine")))
-    wrong = whichtoken("predict", "model-many", "-", "--column", "review")
+    wrong = whichtoken("predict", "model-many", "-", "--text", "review")
     assert "standard input has no column 'review'" in wrong.stderr
     assert "'many'" not in whichtoken("explain", "model-many", "--file", "many/*.csv").stdout
 

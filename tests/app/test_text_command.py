@@ -31,7 +31,7 @@ def test_fit_predict_explain(whichtoken, tmp_path, reviews):
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["test"] == 60
     assert metrics["ours"]["accuracy"] > 0.6
-    predicted = whichtoken("predict", "model", "reviews.csv", "--column", "review", "--to", "out.csv")
+    predicted = whichtoken("predict", "model", "reviews.csv", "--text", "review", "--to", "out.csv")
     assert predicted.returncode == 0, predicted.stderr
     table = pd.read_csv(tmp_path / "out.csv")
     assert list(table.columns) == ["review", "sentiment", "film", "predicted", "probability_bad", "probability_good"]
@@ -52,13 +52,12 @@ def test_fit_predict_explain(whichtoken, tmp_path, reviews):
     page = (tmp_path / "a.html").read_text()
     assert "&lt;" in page
     assert "<b>dreadful" not in page
-    shown = whichtoken("explain", "model", "--file", "reviews.csv", "--column", "review")
+    shown = whichtoken("explain", "model", "--file", "reviews.csv", "--text", "review")
     assert [f"document {number}: " in shown.stdout for number in (1, 2, 3, 4)] == [True, True, True, False]
     assert "and 237 more; --html FILE shows them all" in shown.stdout
     assert "attention" not in shown.stdout
     assert (
-        "attention"
-        in whichtoken("explain", "model", "--file", "reviews.csv", "--column", "review", "--rows", "1").stdout
+        "attention" in whichtoken("explain", "model", "--file", "reviews.csv", "--text", "review", "--rows", "1").stdout
     )
 
 

@@ -100,12 +100,10 @@ def test_the_command_explains_the_bags_of_a_table(whichtoken, model, data, tmp_p
     rows = [(f"b{i}", *x) for i, bag in enumerate(data[0][:2]) for x in bag]
     pd.DataFrame(rows, columns=["molecule", "a", "b", "c", "d"]).to_csv(tmp_path / "t.csv", index=False)
     model.save(tmp_path / "m")
-    shown = whichtoken("explain", "m", "--file", "t.csv", "--column", "molecule")
+    shown = whichtoken("explain", "m", "--file", "t.csv", "--bag", "molecule")
     assert shown.returncode == 0, shown.stderr
     assert f"bag b0: {model.predict(data[0][:1])[0]} (probability" in shown.stdout
-    written = whichtoken(
-        "explain", "m", "--file", "t.csv", "--column", "molecule", "--json", "e.json", "--html", "e.html"
-    )
+    written = whichtoken("explain", "m", "--file", "t.csv", "--bag", "molecule", "--json", "e.json", "--html", "e.html")
     assert written.returncode == 0, written.stderr
     records = json.loads((tmp_path / "e.json").read_text())
     np.testing.assert_allclose(

@@ -228,7 +228,7 @@ def test_the_command_writes_a_page_and_numbers(folder, tmp_path, texts, capsys):
 
 def test_a_mistake_on_the_command_line_is_one_line_and_exit_2(whichtoken, tmp_path):
     (tmp_path / "t.csv").write_text("text\ngood film\n")
-    result = whichtoken("inspect", tmp_path / "nowhere", "--texts", "t.csv", "--html", "p.html")
+    result = whichtoken("inspect", tmp_path / "nowhere", "--file", "t.csv", "--html", "p.html")
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert "is not a folder" in result.stderr

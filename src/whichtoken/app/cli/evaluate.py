@@ -34,7 +34,7 @@ def evaluate(
 ) -> None:
     """Score a saved model on labeled data: metrics with intervals, each class, and the effect of abstaining.
 
-    Example: whichtoken evaluate reviews-model new.csv --column review --label sentiment
+    Example: whichtoken evaluate reviews-model new.csv --text review --label sentiment
     """
     from whichtoken.app.cli.models import check_options
     from whichtoken.app.evaluation import evaluate_saved

@@ -65,7 +65,7 @@ def explain(
 
       whichtoken explain cells-model --file cells.csv
 
-      whichtoken explain molecules-model --file molecules.csv --column molecule
+      whichtoken explain molecules-model --file molecules.csv --bag molecule
 
       whichtoken explain reviews-model --explainer page.html
     """
@@ -132,7 +132,9 @@ def explain_data(
     if is_file:
         raise UsageError(f"{text} is a file; to explain its content, write --file {text}")
     if file is None and (column is not None or any(form.values())):
-        raise UsageError("--column, --separator, --encoding and --rows say how to read a table; give it as --file FILE")
+        raise UsageError(
+            "--text, --bag, --separator, --encoding and --rows say how to read a table; give it as --file FILE"
+        )
     opened = read_folder(folder)
     model = load_to_answer(opened)
     check_classifier(opened)

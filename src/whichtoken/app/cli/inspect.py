@@ -40,12 +40,13 @@ def inspect(
     texts: Annotated[
         Path | None,
         typer.Option(
+            "--file",
             metavar="FILE",
             callback=read_file,
             help="Table of texts: .csv, .tsv, .parquet or .jsonl; default: three sentences.",
         ),
     ] = None,
-    column: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Column with the texts.")] = "text",
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column with labels, to compare with the picks.")
     ] = None,
@@ -56,7 +57,7 @@ def inspect(
         int | None, typer.Option(metavar="H", parser=whole_number, help="Head to show in detail, counted from 0.")
     ] = None,
     most: Annotated[
-        int, typer.Option(metavar="N", parser=positive_number, help="Largest number of texts to read.")
+        int, typer.Option("--rows", metavar="N", parser=positive_number, help="Read only the first N rows.")
     ] = 500,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write the result as an HTML page.")
@@ -72,7 +73,7 @@ def inspect(
 
     Nothing in the model folder is executed, and nothing is downloaded.
 
-    Example: whichtoken inspect my-model --texts reviews.csv --column text --label label --html page.html
+    Example: whichtoken inspect my-model --file reviews.csv --text text --label label --html page.html
     """
     import json
 
@@ -83,7 +84,7 @@ def inspect(
     check_folder(folder)
     found, labels = SENTENCES, None
     if texts is not None:
-        require_distinct_paths({"--texts": texts}, {"--html": html, "--json": json_file})
+        require_distinct_paths({"--file": texts}, {"--html": html, "--json": json_file})
         found, labels = read_texts(texts, column, label, most, separator)
     with quiet():
         tokenizer, loaded = load_tokenizer(folder, found), load_transformer(folder)

@@ -48,12 +48,12 @@ def answer_by_file(
 def check_options(opened: OpenedFolder, path: Path, column: str | None, form: TableForm) -> None:
     """Refuse options that would be ignored."""
     if column is not None and opened.kind == "group-classifier":
-        raise UsageError(f"{opened} holds a {opened.kind}, which finds its columns by name; leave out --column")
+        raise UsageError(f"{opened} holds a {opened.kind}, which finds its columns by name; leave out --text and --bag")
     if column is not None and not column.strip():
-        raise UsageError(f"--column '{column}' has no name; name a column of {path}")
+        raise UsageError(f"--text or --bag '{column}' has no name; name a column of {path}")
     if opened.kind == "text-classifier" and is_whole_text(path):
         if column is not None:
-            raise UsageError(f"{path} is read as one text and has no columns; leave out --column")
+            raise UsageError(f"{path} is read as one text and has no columns; leave out --text")
         if form.get("encoding") or form.get("rows"):
             raise UsageError(f"{path} is read as one text, in UTF-8; leave out --encoding and --rows")
     check_form(path, form)

@@ -243,9 +243,9 @@ def real(metavar: str, help: str) -> Any:
     return typer.Option(metavar=metavar, parser=number, help=help)
 
 
-def column_name(help: str) -> Any:
+def column_name(help: str, *flags: str) -> Any:
     """An option for the name of a column; an error about the column names the option."""
-    return typer.Option(metavar="COLUMN", help=help)
+    return typer.Option(*flags, metavar="COLUMN", help=help)
 
 
 def new_output(help: str, *flags: str, check: Callable[..., Any] = new_file) -> Any:
@@ -297,7 +297,8 @@ DropMissing = Annotated[
 ]
 MetricsFile = Annotated[Path | None, new_output("Write the metrics as JSON.", "--json")]
 Column = Annotated[
-    str | None, column_name("Column of the texts or of the bags; default: that of the fit, or text or bag.")
+    str | None,
+    column_name("Column of the texts or of the bags; default: that of the fit, or text or bag.", "--text", "--bag"),
 ]
 BagFileColumn = Annotated[
     str | None, column_name("Column with the file of each bag (.npy, .npz, .h5, .pt), where a row is a bag.")
@@ -329,7 +330,7 @@ PageMostWords = Annotated[int | None, whole("N", "Keep the N tokens that say mos
 
 # arguments of the library beside the parameters of commands that set them
 SET_BY = {"n_queries": "queries", "overrides": "set_", "map_fields": "map_", "ngram_range": "ngrams"}
-DEFAULT_COLUMNS = ("text", "bag")  # of --column
+DEFAULT_COLUMNS = ("text", "bag")  # of --text and --bag
 
 
 def in_flags(error: UsageError, parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> str:
@@ -338,8 +339,9 @@ def in_flags(error: UsageError, parameters: Mapping[str, Parameter], given: Mapp
     for name, parameter in parameters.items():
         for option in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(option, OptionInfo):
-                named = [flag for flag in option.param_decls or () if flag.startswith("--")]
-                flags[name] = named[0] if named else "--" + name.strip("_").replace("_", "-")
+                declared = (option.default, *(option.param_decls or ()))  # typer takes the first flag for a default
+                named = [flag for flag in declared if isinstance(flag, str) and flag.startswith("--")]
+                flags[name] = " or ".join(named) if named else "--" + name.strip("_").replace("_", "-")
                 columns += [name] if option.metavar == "COLUMN" else []
     flags |= {name: flags[set_by] for name, set_by in SET_BY.items() if set_by in flags}
     sentence = error.describe(lambda name, value: f"{flags[name]} {value}" if name in flags else f"{name}={value}")

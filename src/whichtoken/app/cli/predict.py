@@ -40,7 +40,7 @@ def predict(
 
     Examples:
 
-      whichtoken predict reviews-model new.csv --column review --to labeled.parquet --abstain-below 0.8
+      whichtoken predict reviews-model new.csv --text review --to labeled.parquet --abstain-below 0.8
 
       whichtoken predict reviews-model 'reviews/*.parquet' --to labeled --engine dask://scheduler:8786
     """
