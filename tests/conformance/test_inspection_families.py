@@ -10,9 +10,10 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "inspection"))
 families = pytest.importorskip("families")
+transformers = families.transformers
 
 from whichtoken.errors import UsageError  # noqa: E402
-from whichtoken.inspection import Adapter, AttentionProbe, Heads  # noqa: E402
+from whichtoken.inspection import Adapter, AttentionProbe, Heads, inspect  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -95,6 +96,58 @@ def test_what_is_no_softmax_attention_is_refused_by_name(kind):
     found = sweep.outcome(kind, sweep.text_architectures()[kind])
     assert found.state == "refused"
     assert re.match(r"layer 0 \(.*, a [A-Za-z]*Attention\) (cannot be read|computes something else)", found.why)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the families' own code
+@pytest.mark.parametrize("kind", ["bart", "convbert", "ibert", "longformer", "t5", "xlnet"])
+def test_a_whole_inspection_ends_in_numbers_or_in_a_sentence(kind, tmp_path):
+    """Encoders of two-part models, windows that are filled up, and output projections that are not found."""
+    sweep = pytest.importorskip("sweep")
+    model = sweep.build(kind, sweep.text_architectures()[kind])
+    found = inspect(model, ["a good film", "the very bad plot a good film"], families.tiny_tokenizer())
+    found.to_html(tmp_path / "page.html")
+    assert len(found.as_json()["shown"]) == 2
+    view = found.view(1)
+    assert view.shares is None or len(view.shares) == len(view.tokens) == 9
+    if kind in ("convbert", "ibert", "xlnet"):
+        assert "the output projection of the layer was not found" in (tmp_path / "page.html").read_text(
+            encoding="utf-8"
+        )
+        with pytest.raises(UsageError, match="the output projection of"):
+            found.effects(0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gpt2"])
+def test_a_static_cache_is_read_as_far_as_it_is_filled(name, attention):
+    """Every pass of a generation into a cache of fixed length has the weights of a cache that grows."""
+    model, ids = families.FAMILIES[name](attention), families.batch()["input_ids"][2:, :12]
+    readings = []
+    for cache in (None, transformers.StaticCache(config=model.config, max_cache_len=24)):
+        for part in (ids[:, :7], ids[:, 7:10], ids[:, 10:11]):
+            with AttentionProbe(model) as probe:
+                cache = model(input_ids=part, past_key_values=cache, use_cache=True).past_key_values
+            assert not probe.refused
+            assert probe.picks(1).valid.all()
+            readings.append(probe.weights(1))
+    for grown, fixed in zip(readings[:3], readings[3:], strict=True):
+        torch.testing.assert_close(grown, fixed, atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_the_keys_of_a_decoder_are_its_own_tokens():
+    sweep = pytest.importorskip("sweep")
+    model = sweep.build("bart", "BartForConditionalGeneration")
+    asked, answered = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[9, 4, 10, 11]])
+    with AttentionProbe(model, special_tokens=[4]) as probe:
+        model(input_ids=asked, decoder_input_ids=answered)
+    for layer, name in enumerate(probe.names):
+        own = answered if "decoder" in name and "encoder_attn" not in name else asked
+        assert torch.equal(probe.reading(layer).tokens, own), name
+    last = probe.picks(len(probe.names) - 2, special=False)
+    assert (last.token != 1).all()
+    assert probe.names[-2].endswith("decoder.layers.1.self_attn")
 
 
 @torch.no_grad()

@@ -7,12 +7,14 @@ import families
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from whichtoken.app.cli.inspect import inspect as inspect_model
 from whichtoken.errors import UsageError
 from whichtoken.files import finite
 from whichtoken.inspection import Inspection, direct_contributions, inspect, load_tokenizer, load_transformer
-from whichtoken.inspection.corpus import check_memory, corpus_picks, encode, shuffle_weights
+from whichtoken.inspection.corpus import TOKENS, _batches, check_memory, corpus_picks, encode, shuffle_weights
 from whichtoken.inspection.head_report import TokenRelations, head_reports
 
 transformers = families.transformers
@@ -308,6 +310,54 @@ def test_one_text_and_long_texts_are_fine(model, tokenizer):
     assert result.truncated == 1
     assert "1 of 1 texts were longer" in result.summary()[-1]
     assert len(encode(tokenizer, ["good " * 50], 24)[0][0]) == 24
+
+
+def test_texts_are_any_iterable_of_strings(model, tokenizer):
+    assert inspect(model, (text for text in ("good film", "bad plot")), tokenizer).texts == 2
+    with pytest.raises(UsageError, match="text 2 is None, not a string"):
+        inspect(model, ["good film", None], tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("kind", "longest"), [("XLMRoberta", 29), ("MPNet", 28), ("Bert", 30), ("XLNet", None), ("Bloom", None)]
+)
+def test_a_text_is_cut_where_the_positions_end_and_only_there(kind, longest):
+    """Some count positions from the padding id on; a tokenizer without a limit says 1e30."""
+    small = families.SMALL | {"pad_token_id": 0} | ({} if longest is None else {"max_position_embeddings": 30})
+    if kind == "XLNet":
+        small = {"d_model": 32, "n_layer": 2, "n_head": 4, "vocab_size": 60, "d_inner": 48}
+    model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**small)).eval()
+    tokenizer = families.tiny_tokenizer()
+    tokenizer.model_max_length = int(1e30)
+    picks = corpus_picks(model, tokenizer, ["good film " * 40, "a film"])
+    assert len(picks.ids[0]) == (longest or 82)
+    assert picks.truncated == (longest is not None)
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=60), st.integers(1, 20))
+def test_long_texts_are_read_a_few_at_a_time(lengths, most):
+    found = _batches(lengths, most)
+    assert sorted(text for rows in found for text in rows) == list(range(len(lengths)))
+    for rows in found:
+        assert len(rows) <= most
+        assert len(rows) == 1 or len(rows) * max(lengths[text] for text in rows) <= TOKENS
+
+
+def test_the_same_word_twice_is_told_by_its_place(tokenizer, model):
+    found = inspect(model, ["film film film"], tokenizer)
+    whys = [why for layer in range(2) for head in range(4) if (why := found.why(layer, head))]
+    assert whys
+    for why in whys:
+        assert why.words == (f"film at {why.picked}", f"film at {why.runner_up}")
+
+
+def test_too_few_texts_say_nothing_about_place_and_word(tokenizer, model, tmp_path):
+    found = inspect(model, ["a very good film"], tokenizer)
+    assert {report.kind for report in found.reports} <= {"unknown", "sink"}
+    found.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "too few texts to say" in page
+    assert "–" not in page.partition("<h1>")[2]
 
 
 def test_memory_is_estimated_before_the_run(model):

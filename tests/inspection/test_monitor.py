@@ -52,6 +52,51 @@ def test_blow_up_and_collapse_are_said_once():
     assert "collapses: 12 of 12 heads" in sentences[1]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of the families' own code
+def test_layers_that_cannot_be_read_do_not_move_the_others():
+    """The first layer of this hybrid is refused: its weights stay, and the second is the one that is clipped."""
+    sweep = pytest.importorskip("sweep")
+    model, inputs = sweep.build("minimax", "MiniMaxForCausalLM"), sweep.batch()
+    read = [name for name, part in model.named_modules() if type(part).__name__ == "MiniMaxAttention"]
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    monitor = AttentionMonitor(model, every=1)
+    with torch.no_grad():
+        steps(monitor, model, inputs, 1)
+        layer = monitor.history[0].layers.tolist()
+        assert [monitor._probe.names[number] for number in layer] == read
+        monitor.qk_clip = 0.5 * float(monitor.history[0].max_logit.max())
+        steps(monitor, model, inputs, 2)
+    changed = [name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])]
+    assert changed
+    assert all(name.startswith(read[0]) for name in changed)
+    assert set(monitor.to_frame()["layer"]) == set(layer)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of the families' own code
+def test_a_model_that_cannot_be_watched_is_said_once():
+    sweep = pytest.importorskip("sweep")
+    model, inputs = sweep.build("rwkv", "RwkvForCausalLM"), sweep.batch()
+    monitor = AttentionMonitor(model, every=1)
+    with pytest.warns(AttentionWarning, match="nothing is watched: layer 0") as said, torch.no_grad():
+        steps(monitor, model, {"input_ids": inputs["input_ids"]}, 2)
+    assert len([1 for warning in said if "nothing is watched" in str(warning.message)]) == 1
+
+
+def test_a_loop_that_was_interrupted_in_a_step_goes_on():
+    """A trainer that is stopped by an exception does not call back; training may begin again with the same monitor."""
+    model, inputs = families.FAMILIES["bert"](), families.batch()
+    monitor = AttentionMonitor(model, every=1)
+    monitor.__enter__()
+    steps(monitor, model, inputs, 1)
+    assert len(monitor.history) == 1
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_clip_that_is_not_possible_is_refused_before_the_first_step():
+    with pytest.raises(ValueError, match="qk_clip cannot scale the queries and keys of Qwen3Attention"):
+        AttentionMonitor(families.FAMILIES["qwen3"](), qk_clip=100.0)
+
+
 def test_a_failing_step_leaves_no_hooks():
     model = families.FAMILIES["bert"]()
     monitor = AttentionMonitor(model, every=1)

@@ -353,12 +353,17 @@ def _interface_heads(
 ) -> Heads:  # fmt: skip
     window, given = options.get("sliding_window"), options.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if given is None else given)
+    if (
+        causal and key.shape[2] > query.shape[2] and kind in ("eager", "sdpa")
+    ):  # a static cache is filled from the front
+        if mask is not None and (filled := _last_seen(mask)) < mask.shape[-1]:
+            key, value, mask = key[:, :, :filled], value[:, :, :filled], mask[..., :filled]
+        elif mask is None and query.shape[2] > 1:
+            key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
     if kind == "eager":
         causal = False  # its mask is complete
     elif kind == "sdpa":  # a mask is complete; without one the kernel gets a flag
         causal = causal and mask is None and query.shape[2] > 1
-        if causal and key.shape[2] > query.shape[2]:  # a static cache, filled as far as the queries go
-            key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
     scale = options.get("scaling")
     if scale is None:
         scale = query.shape[-1] ** -0.5
@@ -373,6 +378,12 @@ def _interface_heads(
         window=None if explicit else window, window_in_mask=window if explicit else None,
         softcap=options.get("softcap"), null=options.get("s_aux"), bias=options.get("position_bias"),
     )  # fmt: skip
+
+
+def _last_seen(mask: Tensor) -> int:
+    """How many keys there are up to the last that any query may see."""
+    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    return int(allowed.flatten(0, -2).any(0).nonzero().max()) + 1 if bool(allowed.any()) else mask.shape[-1]
 
 
 # operations that leave a matrix of scores or weights what it is, up to a factor and what is added

@@ -88,7 +88,7 @@ def token_shares(
         output = model(**inputs)
         score = decision(output, reference=reference).score
         [gradient] = torch.autograd.grad(score(output).sum(), [embedded[0]])
-    shares = (gradient * embedded[0]).sum(-1)[0]
+    shares = (gradient * embedded[0]).sum(-1)[0, : inputs["input_ids"].shape[1]]  # without what fills up a window
     return shares.detach().double().numpy()
 
 

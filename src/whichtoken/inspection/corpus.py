@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import reprlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +21,13 @@ from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.inspection.probe import AttentionProbe
 from whichtoken.inspection.reading import Reading
-from whichtoken.inspection.sites import anatomy
+from whichtoken.inspection.sites import anatomy, find_decoder
 from whichtoken.inspection.why import SINK
 from whichtoken.progress import progress_lines
 from whichtoken.reading import reason
 
-BATCH = 16
+BATCH, TOKENS = 16, 2048  # texts, and tokens, that are read at a time
+UNLIMITED = 1 << 20  # tokens of a text
 MEMORY = 4 << 30  # bytes that one batch may need
 
 
@@ -58,44 +60,51 @@ def corpus_picks(
 ) -> CorpusPicks:
     """Run the texts through the model and keep what each head picked."""
     encoded, truncated = encode(tokenizer, texts, longest_text(model, tokenizer))
-    return picks_of_tokens(model, tokenizer, encoded, truncated, queries=queries, special=special, batch=batch)
-
-
-def picks_of_tokens(
-    model: nn.Module,
-    tokenizer: Any,
-    encoded: Sequence[Sequence[int]],
-    truncated: int,
-    *,
-    queries: str,
-    special: bool,
-    batch: int,
-) -> CorpusPicks:
-    """The same for texts that are tokens already."""
-    _check_ids(model, tokenizer, encoded)
-    check_memory(model, max(map(len, encoded)), batch)
     found: list[dict[str, NDArray[Any]]] = []
     sinks: list[list[Counter[int]]] = []
-    # texts of one length together: little padding
-    order = np.argsort([len(ids) for ids in encoded], kind="stable")
-    done = 0
-    with (
-        AttentionProbe(model, special_tokens=tokenizer) as probe, torch.no_grad(),
-        progress_lines(lambda: f"{done} of {len(encoded)} texts"),
-    ):  # fmt: skip
-        for rows in np.array_split(order, max(1, -(-len(order) // batch))):
-            inputs = pad(tokenizer, [encoded[i] for i in rows])
-            if found:
-                model(**inputs)
-            else:
-                _run_first(model, inputs)
-                sinks = [[Counter() for _ in probe.reading(i).heads] for i in range(len(probe.names))]
-            found.append(_batch_picks(probe, queries, special, sinks))
-            done += len(rows)
-    place = np.argsort(order, kind="stable")
+    rows: list[int] = []
+    for some, probe in run_texts(model, tokenizer, encoded, batch):
+        sinks = sinks or [[Counter() for _ in probe.reading(i).heads] for i in range(len(probe.names))]
+        found.append(_batch_picks(probe, queries, special, sinks))
+        rows += some
+    place = np.argsort(rows)
     joined = {name: np.concatenate([part[name] for part in found])[place] for name in found[0]}
     ids = [np.asarray(text, dtype=np.int32) for text in encoded]
     return CorpusPicks(**joined, ids=ids, sink_names=sinks, truncated=truncated)
+
+
+def run_texts(
+    model: nn.Module, tokenizer: Any, encoded: Sequence[Sequence[int]], batch: int
+) -> Iterator[tuple[list[int], AttentionProbe]]:
+    """Run texts that are tokens, at most `batch` at a time; yields the numbers of each batch, and the probe that read it."""
+    _check_ids(model, tokenizer, encoded)
+    batches = _batches([len(ids) for ids in encoded], batch)
+    check_memory(model, max(map(len, encoded)), len(batches[-1]))
+    done = 0
+    with (
+        AttentionProbe(model, special_tokens=tokenizer) as probe,
+        progress_lines(lambda: f"{done} of {len(encoded)} texts"),
+    ):
+        for rows in batches:
+            _run(model, pad(tokenizer, [encoded[i] for i in rows]))
+            yield rows, probe
+            done += len(rows)
+
+
+def text_model(model: Any) -> Any:
+    """The model, or its encoder where it has a decoder as well: that one reads other tokens than the text."""
+    return model if find_decoder(model) is None else model.get_encoder()
+
+
+def _batches(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """Texts of one length together, so that there is little padding; fewer at a time where they are long."""
+    batches: list[list[int]] = [[]]
+    for text in np.argsort(lengths, kind="stable").tolist():
+        size = len(batches[-1])
+        if size == most or (size and (size + 1) * lengths[text] > TOKENS):
+            batches.append([])
+        batches[-1].append(text)
+    return batches
 
 
 def _batch_picks(
@@ -106,10 +115,11 @@ def _batch_picks(
         picks = probe.picks(layer, queries, special=special)
         # the mass on special tokens is that of the head as it is
         mass = (picks if special else probe.picks(layer, queries)).special_mass
-        flags = probe.reading(layer).received() > SINK
-        if probe.tokens is not None and probe.tokens.shape[1] == flags.shape[2]:
+        reading = probe.reading(layer)
+        flags = reading.received() > SINK
+        if reading.tokens is not None:
             for text, head, key in flags.nonzero().tolist():
-                sinks[layer][head][int(probe.tokens[text, key])] += 1
+                sinks[layer][head][int(reading.tokens[text, key])] += 1
         values = {
             "token": picks.token, "runner_up": picks.runner_up, "gap": picks.gap, "weight": picks.weight,
             "entropy": picks.entropy, "special_mass": torch.zeros_like(picks.gap) if mass is None else mass,
@@ -132,24 +142,33 @@ def _added_norm(probe: AttentionProbe, layer: int, reading: Reading) -> Tensor:
     added = reading.output()[:, :, 0]  # (batch, heads, dim)
     # without an output projection the head's own output is the next best
     with suppress(UsageError):
-        matrix = anatomy(probe.model, probe.site(layer)).output_weight(added.shape[1])
+        matrix = anatomy(probe.model, probe.site(layer)).output_weight(*added.shape[1:])
         added = torch.einsum("bhd,hdw->bhw", added, matrix.to(added.dtype)).detach()
     norm: Tensor = torch.linalg.vector_norm(added, dim=-1)
     return norm
 
 
-def encode(tokenizer: Any, texts: Sequence[str], longest: int) -> tuple[list[list[int]], int]:
-    """Ids of the texts, cut to the length of the model, and how many were cut."""
+def check_texts(texts: Iterable[str]) -> list[str]:
+    """The texts, if they are strings that are not empty."""
     if isinstance(texts, str):
         raise UsageError("texts is one string; give a list of texts")
-    if not len(texts):
+    texts = list(texts)
+    if not texts:
         raise UsageError("no texts were given; give at least one")
     for i, text in enumerate(texts):
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str):
+            raise UsageError(f"text {i + 1} is {reprlib.repr(text)}, not a string")
+        if not text.strip():
             raise UsageError(f"text {i + 1} is empty; leave empty texts out")
+    return texts
+
+
+def encode(tokenizer: Any, texts: Iterable[str], longest: int) -> tuple[list[list[int]], int]:
+    """Ids of the texts, cut to the length of the model, and how many were cut."""
+    texts = check_texts(texts)
     try:
-        whole = tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-        cut = tokenizer(list(texts), truncation=True, max_length=longest)["input_ids"]
+        whole = tokenizer(texts, truncation=False, verbose=False)["input_ids"]
+        cut = tokenizer(texts, truncation=True, max_length=longest)["input_ids"]
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of the library is not an Exception
@@ -181,8 +200,9 @@ def _check_ids(model: Any, tokenizer: Any, encoded: Sequence[Sequence[int]]) -> 
         )
 
 
-def _run_first(model: Any, inputs: dict[str, Tensor]) -> None:
-    """Run the first batch, which shows whether the model reads texts."""
+@torch.no_grad()
+def _run(model: Any, inputs: dict[str, Tensor]) -> None:
+    """Run a batch; what the model does not read is one sentence."""
     wanted = getattr(model, "main_input_name", "input_ids")
     if wanted != "input_ids":
         raise UsageError(f"{type(model).__name__} reads {wanted}, not texts; give a model of texts")
@@ -210,10 +230,15 @@ def longest_text(model: Any, tokenizer: Any) -> int:
     """The largest number of tokens that the positions of a model and its tokenizer allow."""
     config = getattr(model, "config", None)
     limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
-    every = (*limits, getattr(tokenizer, "model_max_length", None))
-    longest = min((limit for limit in every if isinstance(limit, int) and limit > 0), default=512)
-    # RoBERTa counts its positions from the padding id on
-    return longest - 2 if getattr(config, "model_type", "") == "roberta" and longest in limits else longest
+    # RoBERTa and others count their positions from the padding id on
+    counted = [
+        len(table.weight) - 1 - table.padding_idx
+        for name, table in model.named_modules()
+        if "position" in name and isinstance(getattr(table, "padding_idx", None), int)
+    ]
+    every = (*limits, *counted, getattr(tokenizer, "model_max_length", None))
+    # a tokenizer that knows no limit says 1e30
+    return min((limit for limit in every if isinstance(limit, int) and 0 < limit < UNLIMITED), default=UNLIMITED)
 
 
 def check_memory(model: Any, tokens: int, batch: int) -> None:

@@ -195,6 +195,7 @@ def pick_effects(
     base = float(score(output)[0])
     reading, picks = probe.reading(layer), probe.picks(layer)
     part = anatomy(probe.model, probe.site(layer))
+    part.output_weight(len(reading.heads), reading.value.shape[-1])  # refuses what cannot be patched
     drops = []
     for change in _changes(reading, picks):
         with _patched(part, part.site.layers.index(layer % len(probe.names)), int(picks.positions[0, 0]), change):
@@ -240,7 +241,7 @@ def _patched(part: Anatomy, call: int, query: int, change: Tensor) -> Iterator[N
 
     def after(module: Any, args: tuple[Any, ...], output: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
         x = output[0].clone()
-        rows = torch.einsum("hd,hdw->hw", change.to(x.dtype), part.output_weight(heads))
+        rows = torch.einsum("hd,hdw->hw", change.to(x.dtype), part.output_weight(*change.shape))
         if module.batch_first:
             x[:, query] += rows
         else:
@@ -329,7 +330,7 @@ def direct_contributions(
     values, worst = [], 0.0 if check else math.nan
     for layer, part in enumerate(parts):
         reading = probe.reading(layer)
-        matrix = part.output_weight(len(reading.heads)).detach()
+        matrix = part.output_weight(len(reading.heads), reading.value.shape[-1]).detach()
         pulled = torch.einsum("tw,hdw->htd", gradients[layer][0], matrix)  # (heads, queries, dim)
         weights = reading.weights()[0]  # (heads, queries, keys)
         each = torch.einsum("hqk,hqd->hkd", weights, pulled)

@@ -24,6 +24,7 @@ from whichtoken.inspection.survival import PickSurvival, confidence_word
 from whichtoken.inspection.words import token_name, whole_words
 from whichtoken.margin import key_query_svm
 
+LEAST_TEXTS = 4  # before place and word are compared on unseen ones
 LEAST_RULE_TEXTS, MOST_RULE_TEXTS = 40, 500  # half of them to solve the rule of a head, half to test it
 LEAST_OCCURRENCES = 5  # texts in which a token must occur before its pick rate is compared with anything
 LEAST_TOKENS = 10
@@ -317,9 +318,11 @@ class HeadReport(Shown):
 
     @property
     def kind(self) -> str:
-        """Sink, position, content or mixed."""
+        """Sink, position, content or mixed; unknown where there are too few texts."""
         if self.sink_share > 0.5:
             return "sink"
+        if self.texts < LEAST_TEXTS:
+            return "unknown"
         if self.position.low > self.token.high:
             return "position"
         return "content" if self.token.low > max(self.position.high, self.chance) else "mixed"
@@ -405,7 +408,7 @@ def _report(
     texts = len(rows)
     chosen, ids = [int(token[i]) for i in rows], [picks.ids[i] for i in rows]
     position, word, chance = NO_AGREEMENT, NO_AGREEMENT, math.nan
-    if texts >= 4:
+    if texts >= LEAST_TEXTS:
         order = np.random.default_rng(seed).permutation(texts)
         position, word, chance = _simple_predictions(chosen, ids, order[: texts // 2], order[texts // 2 :])
     related = relations.of(_pick_rates(chosen, ids, np.arange(texts)) if texts else {})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +19,14 @@ from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.files import finite, write_text
 from whichtoken.inspection.attribution import curves, rounding_error, token_shares
-from whichtoken.inspection.corpus import CorpusPicks, corpus_picks, pad, shuffle_weights
+from whichtoken.inspection.corpus import CorpusPicks, check_texts, corpus_picks, pad, shuffle_weights, text_model
 from whichtoken.inspection.effects import PickEffects, decision, direct_contributions, embedding, pick_effects
 from whichtoken.inspection.head_report import BilinearRule, HeadReport, head_reports, with_rule
 from whichtoken.inspection.page import HeadFigure, inspection_body, inspection_page
 from whichtoken.inspection.sites import find_sites
 from whichtoken.inspection.survival import PickSurvival, survival_of
 from whichtoken.inspection.why import RecomputedPass, Why
-from whichtoken.inspection.words import token_name, whole_words, word_offsets
+from whichtoken.inspection.words import distinct_words, token_name, whole_words, word_offsets
 from whichtoken.progress import progress_lines
 
 SHOWN = 3
@@ -288,8 +289,11 @@ class Inspection(Shown):
         layer, head = self.focus
         report = self.report(layer, head)
         kinds, states = [item.kind for item in self.reports], [item.state for item in self.reports]
-        words = {"content": "by content", "position": "by position", "sink": "mostly at sinks", "mixed": "neither"}
-        counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in words.items())
+        words = {
+            "content": "by content", "position": "by position", "sink": "mostly at sinks", "mixed": "neither",
+            "unknown": "not known from so few texts",
+        }  # fmt: skip
+        counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in words.items() if kind in kinds)
         confident = ", ".join(f"{states.count(state)} {state}" for state in ("decided", "torn", "tie"))
         names = ", ".join(f"{name} ({100 * part:.0f} %)" for name, part in report.top_picks[:5])
         lines = [
@@ -309,11 +313,11 @@ class Inspection(Shown):
         layer, head = self.focus
         views = []
         for text in self._first(shown):
-            view, effects, why = self.view(text), self.effects(text), self.why(layer, head, text)
+            view, effects, why = self.view(text), self._effects(text), self.why(layer, head, text)
             views.append({
                 "text": text, "deletion_areas": view.areas, "direct": None if view.direct is None else {"heads": view.direct},
                 **_fields(view, "tokens words decision unit picked runner_up gap survival shares"),
-                "effects": _fields(effects, "layer score removed masked deleted"),
+                "effects": None if effects is None else _fields(effects, "layer score removed masked deleted"),
                 "why": None if why is None else _fields(
                     why, "sentence state gap parts any_query this_query cancellation flips"
                 ),
@@ -337,6 +341,12 @@ class Inspection(Shown):
     def _repr_html_(self) -> str:
         return inspection_body(self, SHOWN)
 
+    def _effects(self, text: int) -> PickEffects | None:
+        """The effects in the focus, for a page; None where the output projection was not found."""
+        with suppress(UsageError):
+            return self.effects(text)
+        return None
+
     def _headline(self) -> str:
         return "; ".join(self.summary()[:2])
 
@@ -350,8 +360,7 @@ class Inspection(Shown):
         return pad(self._source.tokenizer, [self.picks.ids[text].tolist()])
 
     def _words(self, text: int, *places: int) -> tuple[str, str]:
-        names, _ = whole_words(self._source.tokenizer, self.picks.ids[text].tolist())
-        return names[places[0]], names[places[1]]
+        return distinct_words(whole_words(self._source.tokenizer, self.picks.ids[text].tolist())[0], *places)
 
     def _chances(self, text: int) -> NDArray[np.float64]:
         """The chance that each pick of a text survives: (layers, heads)."""
@@ -413,7 +422,7 @@ class Inspection(Shown):
 
 def inspect(
     model: nn.Module,
-    texts: Sequence[str],
+    texts: Iterable[str],
     tokenizer: Any = None,
     *,
     labels: Sequence[Any] | None = None,
@@ -439,8 +448,8 @@ def inspect(
     Parameters
     ----------
     model : torch.nn.Module
-        A transformers model, in evaluation mode.
-    texts : sequence of str
+        A transformers model, in evaluation mode; of one with an encoder and a decoder, the encoder is inspected.
+    texts : iterable of str
         The texts that the model reads.
     tokenizer : tokenizer
         The tokenizer of the model.
@@ -455,7 +464,7 @@ def inspect(
         For an encoder without a head: a text, to which similarity is then the decision, or two texts, between which the
         embedding then decides. By default the decision is the length of the embedding in its own direction.
     batch : int, default=16
-        Texts at a time.
+        Texts at a time; fewer where they are long.
 
     Returns
     -------
@@ -469,6 +478,8 @@ def inspect(
     """
     if tokenizer is None:
         raise UsageError("inspect needs the model's tokenizer: inspect(model, texts, tokenizer=tokenizer)")
+    texts = check_texts(texts)
+    model = text_model(model)
     _check_number("layer", layer, max(max(site.layers) for site in find_sites(model)) + 1)
     model.eval()
     queries = queries or ("last" if _generates(model) else "cls")
@@ -478,7 +489,7 @@ def inspect(
     _check_number("head", head, picks.token.shape[2])
     survival = survival_of(model, tokenizer, picks, queries=queries, batch=batch)
     reports = head_reports(picks, tokenizer, labels, survival)
-    source = _Source(model, tokenizer, list(texts), batch, _reference(model, tokenizer, reference), (layer, head))
+    source = _Source(model, tokenizer, texts, batch, _reference(model, tokenizer, reference), (layer, head))
     return Inspection(
         type(model).__name__, queries, len(texts), picks.truncated, reports, survival, picks, labels is not None, source
     )  # fmt: skip

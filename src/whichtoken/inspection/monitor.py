@@ -29,9 +29,10 @@ class AttentionWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class AttentionState:
-    """The attention of one training step; arrays of shape (layers, heads)."""
+    """The attention of one training step; arrays of shape (layers, heads), with a row per layer of `layers`."""
 
     step: int
+    layers: NDArray[np.int64]  # those that can be read
     gap: NDArray[np.float64]  # median over the sampled queries
     effective_tokens: NDArray[np.float64]  # mean
     sink_share: NDArray[np.float64]  # mean attention on the first token
@@ -50,10 +51,10 @@ class AttentionState:
         """A row per head."""
         import pandas as pd
 
-        layers, heads = np.indices(self.gap.shape)
+        rows, heads = np.indices(self.gap.shape)
         names = ("gap", "effective_tokens", "sink_share", "max_logit")
         columns = {name: getattr(self, name).ravel() for name in names}
-        return pd.DataFrame({"step": self.step, "layer": layers.ravel(), "head": heads.ravel()} | columns)
+        return pd.DataFrame({"step": self.step, "layer": self.layers[rows.ravel()], "head": heads.ravel()} | columns)
 
 
 class AttentionMonitor:
@@ -117,8 +118,13 @@ class AttentionMonitor:
         self._watching = False
         self._warned: set[str] = set()
         self._excess: NDArray[np.float64] | None = None  # largest logits that are to be clipped
+        if qk_clip is not None:
+            for site in self._probe.sites:
+                _query_key_rows(self._probe.model, site, 1)  # refuses what cannot be clipped before a step is made
 
     def __enter__(self) -> Self:
+        if self._watching:  # the loop was interrupted in a step
+            self._probe.__exit__()
         # not after the forward pass that showed the logits: its backward pass still needs the weights
         if self._excess is not None:
             self._clip(self._excess)
@@ -134,6 +140,8 @@ class AttentionMonitor:
             self._watching = False
             if kind is None and self._probe.readings:
                 self._record()
+            elif kind is None and self._probe.refused:
+                self._warn_once("refused", f"nothing is watched: {next(iter(self._probe.refused.values()))}")
             self._probe.readings.clear()
         self.step += 1
 
@@ -180,16 +188,17 @@ class AttentionMonitor:
 
     @torch.no_grad()
     def _record(self) -> None:
-        layers = [self._state(layer) for layer in range(len(self._probe.names)) if layer in self._probe.readings]
-        gap, tokens, sink, logit = (np.stack(parts) for parts in zip(*layers, strict=True))
-        self.history.append(AttentionState(self.step, gap, tokens, sink, logit))
+        layers = np.array(sorted(self._probe.readings))
+        states = (self._state(layer) for layer in layers.tolist())
+        gap, tokens, sink, logit = (np.stack(parts) for parts in zip(*states, strict=True))
+        self.history.append(AttentionState(self.step, layers, gap, tokens, sink, logit))
         if self.log is not None:
             self.log({"step": float(self.step), **self.history[-1].summary()})
         if self.qk_clip is not None and logit.max() > self.qk_clip:
             self._excess = logit
         layer, head = np.unravel_index(np.argmax(logit), logit.shape)
         if logit.max() > BLOW_UP:
-            score = f"layer {layer}, head {head} has a score of {logit.max():.0f} (above {BLOW_UP:g})"
+            score = f"layer {layers[layer]}, head {head} has a score of {logit.max():.0f} (above {BLOW_UP:g})"
             self._warn_once("blow-up", f"attention blows up: {score}")
         collapsed = tokens < COLLAPSED
         if collapsed.mean() > 0.5:
@@ -201,7 +210,7 @@ class AttentionMonitor:
         """Scale the query and key weights of heads above the threshold, half of the factor each."""
         assert self.qk_clip is not None
         factors = np.minimum(1.0, self.qk_clip / np.maximum(logits, 1e-30))
-        for layer, heads in enumerate(factors):
+        for layer, heads in zip(self.history[-1].layers.tolist(), factors, strict=True):
             site = self._probe.site(layer)
             query, key = _query_key_rows(self._probe.model, site, len(heads))
             for head, factor in enumerate(heads):

@@ -17,6 +17,7 @@ from whichtoken.display.html import asset, page, template_engine
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
+from whichtoken.inspection.head_report import LEAST_TEXTS
 from whichtoken.inspection.words import whole_words
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def inspection_body(inspection: Inspection, shown: int) -> str:
         i=inspection, report=inspection.report(*inspection.focus), maps=_maps(inspection, shown), style=asset("decision.css"),
         texts=[_text(inspection, number) for number in range(min(shown, inspection.texts))],
         discoveries=[report for report in inspection.reports if report.label_q < 0.05],
-        reliability=inspection.survival.reliability().itertuples(), most_reasons=MOST_REASONS,
+        reliability=[*inspection.survival.reliability().itertuples()], most_reasons=MOST_REASONS, least_texts=LEAST_TEXTS,
     )  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def _text(inspection: Inspection, number: int) -> dict[str, Any]:
     return {
         "view": view, "pick": pick, "rival": int(view.runner_up[layer, head]), "strength": strength,
         "pickers": [_pickers(inspection, view, k) for k in range(len(view.tokens))],
-        "effects": inspection.effects(number) if pick >= 0 else None,
+        "effects": inspection._effects(number) if pick >= 0 else None,
         "joined": [one == two for one, two in pairwise([*numbers, -1])],
     }  # fmt: skip
 

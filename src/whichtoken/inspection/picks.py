@@ -69,7 +69,6 @@ class Picks(Shown):
     valid: Tensor
     _reading: Reading = field(repr=False)
     _alike: Tensor | None = field(default=None, repr=False)
-    _tokens: Tensor | None = field(default=None, repr=False)  # ids of the keys, (batch, keys)
 
     @property
     def effective_tokens(self) -> Tensor:
@@ -98,10 +97,10 @@ class Picks(Shown):
         texts : sequence of str, optional
             The texts of the batch: then `start` and `end` are the first and last character of the picked word.
         """
-        if self._tokens is None or self._tokens.shape[1] != self._reading.key.shape[2]:
+        if self._reading.tokens is None:
             raise UsageError("words need the tokens of the keys: give the model input_ids")
         table = self.to_frame()
-        found = [whole_words(tokenizer, ids) for ids in self._tokens.tolist()]
+        found = [whole_words(tokenizer, ids) for ids in self._reading.tokens.tolist()]
         for name, column in (("query_word", "query"), ("word", "token"), ("runner_up_word", "runner_up")):
             places = zip(table["text"], table[column], strict=True)
             table[name] = [found[text][0][place] if place >= 0 else "" for text, place in places]

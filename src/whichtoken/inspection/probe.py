@@ -18,9 +18,9 @@ from whichtoken.errors import UsageError
 from whichtoken.inspection.adapters import Adapter, Heads, listen
 from whichtoken.inspection.picks import Picks, pick
 from whichtoken.inspection.reading import Mask, Reading, full_mask, query_positions, read
-from whichtoken.inspection.sites import Site, find_sites, hook
+from whichtoken.inspection.sites import Site, find_decoder, find_sites, hook
 from whichtoken.inspection.why import RecomputedPass, Stream, Why
-from whichtoken.inspection.words import whole_words
+from whichtoken.inspection.words import distinct_words, whole_words
 
 Queries = str | Sequence[int]
 
@@ -100,6 +100,8 @@ class AttentionProbe:
         ids = getattr(special_tokens, "all_special_ids", special_tokens)
         self._special_ids = None if ids is None else torch.tensor(sorted({int(i) for i in ids}), dtype=torch.long)
         self.tokens: Tensor | None = None  # ids of the latest forward pass, (batch, tokens)
+        self._decoder = find_decoder(self.model)
+        self._decoded: Tensor | None = None  # ids that the decoder was given
         self.readings: dict[int, Reading] = {}
         self.refused: dict[int, str] = {}  # layers that cannot be read, and why
         self._layers = set(range(len(self.names)) if layers is None else (self._number(layer) for layer in layers))
@@ -121,6 +123,8 @@ class AttentionProbe:
             if "torch._dynamo" in sys.modules:  # compiled code would not notice hooks that came later
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.callback(self.model.register_forward_pre_hook(self._start, with_kwargs=True).remove)
+            if self._decoder is not None:
+                stack.callback(self._decoder[1].register_forward_pre_hook(self._start_decoder, with_kwargs=True).remove)
             if (report := self._on_forward) is not None:
                 hook(stack, self.model, lambda model, args, output: report(self))
             for site in self.sites:
@@ -144,7 +148,8 @@ class AttentionProbe:
         if number in self.refused:
             raise UsageError(self.refused[number])
         if number not in self.readings:
-            why = "the model did not run" if number in self._layers else "it is not among the probe's `layers`"
+            why = "the model did not run" if self._given is None else "the model ran without it; run it once before"
+            why = why if number in self._layers else "it is not among the probe's `layers`"
             raise UsageError(f"layer {layer} was not recorded: {why}")
         return self.readings[number]
 
@@ -200,7 +205,7 @@ class AttentionProbe:
                 )
             flags = is_special[:, None]
             exclude = flags if exclude is None else exclude | (flags[:, None] if exclude.dim() == 4 else flags)
-        return replace(pick(reading, exclude, is_special, alike), _tokens=self.tokens)
+        return pick(reading, exclude, is_special, alike)
 
     def why(self, layer: int, head: int, query: int, *, text: int = 0, special: bool | None = None) -> Why:
         """Say why a head picked its token rather than the runner-up: the parts of the gap, and whether they can be read.
@@ -247,9 +252,8 @@ class AttentionProbe:
             for name, value in self._given.items()
         }
         words = None
-        if self.tokens is not None and hasattr(self._special, "convert_ids_to_tokens"):
-            names, _ = whole_words(self._special, self.tokens[text].tolist())
-            words = names[picked], names[runner_up]
+        if reading.tokens is not None and hasattr(self._special, "convert_ids_to_tokens"):
+            words = distinct_words(whole_words(self._special, reading.tokens[text].tolist())[0], picked, runner_up)
         held = RecomputedPass(self.model, inputs, number, self._stream)
         why = held.why(number, head, query, picked, runner_up, words, one if one.whole else None)
         if abs(why.gap - (gap := float(scores[picked] - scores[runner_up]))) > AGAIN * max(1.0, abs(gap)):
@@ -281,9 +285,19 @@ class AttentionProbe:
 
     def special_keys(self, reading: Reading) -> Tensor | None:
         """Flags of the special tokens among the keys (batch, keys); None where special tokens or ids are not known."""
-        if self._special_ids is None or self.tokens is None or self.tokens.shape[1] != reading.key.shape[2]:
+        if self._special_ids is None or reading.tokens is None:
             return None
-        return torch.isin(self.tokens, self._special_ids.to(self.tokens.device))
+        return torch.isin(reading.tokens, self._special_ids.to(reading.tokens.device))
+
+    def _key_tokens(self, site: Site, heads: Heads) -> Tensor | None:
+        """Ids of the keys of a layer: a decoder reads other tokens than its encoder; of those in a cache nothing is known."""
+        own = self._decoder is not None and not heads.cross and f"{site.name}.".startswith(f"{self._decoder[0]}.")
+        ids = self._decoded if own else self.tokens
+        queries, keys = heads.query.shape[2], heads.key.shape[2]
+        if ids is not None and queries == keys > ids.shape[1]:  # a model that fills up its windows by padding
+            config: Any = getattr(self.model, "config", None)
+            ids = nn.functional.pad(ids, (0, keys - ids.shape[1]), value=getattr(config, "pad_token_id", None) or 0)
+        return ids if ids is not None and ids.shape[1] == keys else None
 
     def _number(self, layer: int) -> int:
         depth = len(self.names)
@@ -295,9 +309,11 @@ class AttentionProbe:
         self._calls.clear()
         self._masks.clear()
         self.readings.clear()
-        ids = kwargs.get("input_ids", args[0] if args else None)
         self._given = dict(kwargs) if not args else {"input_ids": args[0], **kwargs}
-        self.tokens = ids if isinstance(ids, Tensor) and not ids.is_floating_point() and ids.dim() == 2 else None
+        self.tokens, self._decoded = _ids(args, kwargs), None
+
+    def _start_decoder(self, decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._decoded = _ids(args, kwargs)
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         hidden = args[0] if args else kwargs.get("hidden_states", kwargs.get("query"))
@@ -311,6 +327,7 @@ class AttentionProbe:
         with torch.no_grad():
             heads = replace(heads, cross=heads.cross or is_cross(site))
             reading = read(heads, self._mask(heads), self._inputs.pop(id(site.module), None))
+            reading = replace(reading, tokens=self._key_tokens(site, heads))
             why = None if heads.dropped else self._fault(layer, reading)
             if why is None:
                 self.readings[layer] = self._kept(reading)
@@ -338,7 +355,9 @@ class AttentionProbe:
             errors = [error for _, block in reading.blocks() if not math.isnan(error := block.error())]
         except RuntimeError:
             return "does not have the shapes of softmax attention"
-        error = max(errors, default=math.nan)
+        if not errors:
+            return "has no finite result to compare with"
+        error = max(errors)
         if error <= TOLERANCE.get(reading.query.dtype, TOLERANCE[torch.float32]):
             return None
         return f"computes something else than softmax attention (relative difference {error:.2g})"
@@ -371,6 +390,12 @@ def is_cross(site: Site) -> bool:
     """Whether the name of an attention module says that its keys are those of another sequence."""
     name = site.name.lower().replace("_", "")
     return any(word in name for word in ("crossatt", "encoderattn", "encdecattention", "encattn"))
+
+
+def _ids(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The tokens that a module is called with."""
+    ids = kwargs.get("input_ids", args[0] if args else None)
+    return ids if isinstance(ids, Tensor) and not ids.is_floating_point() and ids.dim() == 2 else None
 
 
 def _named(site: Site, layer: int) -> str:

@@ -119,6 +119,7 @@ class Reading(Shown):
     whole: bool = True  # every query of the forward pass is here
     project: Callable[[Tensor], Tensor] | None = None  # `context` is (batch, queries, width), after this projection
     cross: bool = False  # the keys are those of another sequence
+    tokens: Tensor | None = None  # ids of the keys, (batch, keys), where they are known
 
     def logits(self, precise: bool = False, capped: bool = True) -> Tensor:
         """Scores (batch, heads, queries, keys); keys that may not be picked have -inf."""
@@ -129,7 +130,7 @@ class Reading(Shown):
             scores = torch.tanh(scores / self.softcap) * self.softcap
         if self.mask.bias is not None:
             scores = scores + self.mask.bias.to(dtype)
-        return scores.masked_fill(~self.mask.allowed(self.positions, self.key.shape[2]), -torch.inf)
+        return scores.masked_fill_(~self.mask.allowed(self.positions, self.key.shape[2]), -torch.inf)
 
     def weights(self, precise: bool = False, scores: Tensor | None = None) -> Tensor:
         """Attention weights (batch, heads, queries, keys); a query that may see nothing has zeros.
@@ -138,7 +139,7 @@ class Reading(Shown):
         """
         scores = self.logits(precise) if scores is None else scores
         if self.null is None:
-            return torch.softmax(scores, -1).nan_to_num(0.0)
+            return torch.softmax(scores, -1).nan_to_num_(0.0)
         null = self.null.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
         return torch.softmax(torch.cat([scores, null], -1), -1)[..., :-1]
 
@@ -214,7 +215,7 @@ class Reading(Shown):
         mask = replace(self.mask, padding=cut(self.mask.padding), dense=cut(self.mask.dense), bias=cut(self.mask.bias))
         return replace(
             self, query=self.query[texts], key=self.key[texts], value=self.value[texts], mask=mask,
-            positions=self.positions[texts], context=cut(self.context), hidden=cut(self.hidden),
+            positions=self.positions[texts], context=cut(self.context), hidden=cut(self.hidden), tokens=cut(self.tokens),
         )  # fmt: skip
 
     def received(self) -> Tensor:

@@ -63,6 +63,14 @@ def find_sites(model: nn.Module, adapters: Sequence[Adapter] = ()) -> list[Site]
     return [Site(*parts, tuple(calls)) for parts, calls in zip(found, layers, strict=True)]
 
 
+def find_decoder(model: Any) -> tuple[str, nn.Module] | None:
+    """The decoder of an encoder-decoder model and its name in it; it reads other tokens than the encoder."""
+    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        return None
+    decoder = model.get_decoder()
+    return next(((name, part) for name, part in model.named_modules() if name and part is decoder), None)
+
+
 def _is_innermost_attention(module: nn.Module) -> bool:
     """A module that is called attention and has none inside: it is traced."""
     if "atten" not in type(module).__name__.lower():
@@ -85,9 +93,14 @@ class Anatomy:
         """Torch's own attention applies its projections without calling them as modules."""
         return isinstance(self.site.module, nn.MultiheadAttention)
 
-    def output_weight(self, heads: int) -> Tensor:
+    def output_weight(self, heads: int, dim: int) -> Tensor:
         """What each head's output is multiplied with: (heads, head dim, width)."""
         weight = linear_weight(self.output)  # (width, heads * head dim)
+        if weight.shape[1] != heads * dim:
+            raise UsageError(
+                f"the output projection of {type(self.site.module).__name__} takes more than what its heads give; "
+                "effects need one that does not, picks do not"
+            )
         return weight.T.reshape(heads, -1, weight.shape[0])
 
     def query_key(self) -> tuple[nn.Module, nn.Module] | None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from whichtoken.display.shown import Shown
 from whichtoken.inspection.confidence import PickConfidence
-from whichtoken.inspection.corpus import BATCH, CorpusPicks, corpus_picks, picks_of_tokens
+from whichtoken.inspection.corpus import BATCH, CorpusPicks, corpus_picks, run_texts, text_model
 from whichtoken.inspection.sites import check_evaluation
 
 CHANGES = 128  # changed texts that a calibration reads
@@ -180,6 +180,7 @@ def pick_survival(
     True
     """
     check_evaluation(model)
+    model = text_model(model)
     picks = corpus_picks(model, tokenizer, texts, queries=queries, special=False, batch=batch)
     return survival_of(model, tokenizer, picks, queries=queries, changes=changes, batch=batch, seed=seed)
 
@@ -210,7 +211,10 @@ def survival_of(
         ids = picks.ids[text].copy()
         ids[place] = rng.choice(words[words != ids[place]])
         changed.append(ids.tolist())
-    after = picks_of_tokens(model, tokenizer, changed, 0, queries=queries, special=False, batch=batch).token
+    after = np.empty((len(changed), *picks.token.shape[1:]), dtype=int)
+    for some, probe in run_texts(model, tokenizer, changed, batch):
+        for layer in range(after.shape[1]):
+            after[some, layer] = probe.picks(layer, queries, special=False).token[:, :, 0]
     rows = np.array([text for text, _ in chosen])
     before, gap = picks.token[rows], picks.gap[rows]
     place = np.array([place for _, place in chosen])[:, None, None]

@@ -184,9 +184,8 @@ class Stream:
     layers: dict[int, nn.Module]  # what holds attention and MLP, by the number of the attention layer
     norms: list[nn.Module]
     biases: list[nn.Parameter]
-    is_sum: bool | None = (
-        None  # whether it is the plain sum of what was written, as with norms before each part; once known
-    )
+    # whether it is the plain sum of what was written, as with norms before each part; once known
+    is_sum: bool | None = None
 
     @classmethod
     def of(cls, model: nn.Module, sites: list[Site] | None = None) -> Stream:

@@ -48,6 +48,12 @@ def whole_words(tokenizer: Any, ids: Sequence[int]) -> tuple[list[str], list[int
     return [shown[number] for number in numbers], numbers
 
 
+def distinct_words(names: Sequence[str], *places: int) -> tuple[str, str]:
+    """The words at two places; where both are the same word, with its place."""
+    one, two = (names[place] for place in places)
+    return (one, two) if one != two else (f"{one} at {places[0]}", f"{two} at {places[1]}")
+
+
 def word_offsets(tokenizer: Any, text: str, numbers: Sequence[int]) -> list[tuple[int, int]]:
     """First and last character of the word of each token in the text; (0, 0) for special tokens and padding."""
     found = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=len(numbers))["offset_mapping"]
