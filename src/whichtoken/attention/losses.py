@@ -2,25 +2,21 @@
 
     logistic log(1 + e^-m)      exponential e^-m      linear -m
 
-The scalar functions compile into any kernel; `LOSSES[name]` has logarithms for arrays. Slopes are derivatives in m.
+The functions compile into any kernel. Slopes are derivatives in m.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-import numpy as np
-from numba import cfunc, njit, vectorize
+from numba import cfunc, njit
 from numba.core.errors import NumbaError
-from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.attention.kernels import EXACT
 
-Floats = NDArray[np.float64]
 LogSlope = Callable[[float], float]
 Loss = Literal["logistic", "exponential", "linear"] | LogSlope
 
@@ -59,8 +55,8 @@ def log_logistic_slope(margin: float) -> float:
 
 
 @njit(cache=True, **EXACT)
-def log_exponential(margin: float) -> float:
-    """Logarithm of the loss and of |slope|."""
+def log_exponential_slope(margin: float) -> float:
+    """Logarithm of |slope|, which is that of the loss."""
     return -margin
 
 
@@ -70,35 +66,8 @@ def log_linear_slope(margin: float) -> float:
     return 0.0 * margin
 
 
-@dataclass(frozen=True)
-class LogLoss:
-    """The logarithms of a loss and of its slope, for arrays of margins."""
-
-    scalar: Any  # log l(m), compiled
-    scalar_slope: Any  # log |l'(m)|
-
-    def log_value(self, margins: ArrayLike) -> Floats:
-        """log l(m) of every margin."""
-        return np.asarray(_over_arrays(self.scalar)(margins))
-
-    def log_slope(self, margins: ArrayLike) -> Floats:
-        """log |l'(m)| of every margin."""
-        return np.asarray(_over_arrays(self.scalar_slope)(margins))
-
-
-LOSSES = {
-    "logistic": LogLoss(log_logistic, log_logistic_slope),
-    "exponential": LogLoss(log_exponential, log_exponential),
-}
 # losses whose slope never changes sign and never ends: what a descent in the log domain can follow
-LOG_SLOPES = {name: loss.scalar_slope for name, loss in LOSSES.items()} | {"linear": log_linear_slope}
-
-
-# The forms for arrays and for C are small functions around the scalar ones, and are not cached: numba keeps what it compiles
-# from one Python function in one place, and would hand out a form that Python cannot call where the scalar one is asked for.
-@cache
-def _over_arrays(scalar: Any) -> Any:
-    return vectorize(lambda margin: scalar(margin))  # type: ignore[no-untyped-call]
+LOG_SLOPES = {"logistic": log_logistic_slope, "exponential": log_exponential_slope, "linear": log_linear_slope}
 
 
 def compiled_log_slope(loss: Loss) -> Any:
@@ -122,7 +91,8 @@ def compiled_log_slope(loss: Loss) -> Any:
 
 @cache
 def _compile(function: LogSlope) -> Any:
-    # a C function has the same type whatever it computes, so that kernels are compiled once for all losses
+    # A C function has the same type whatever it computes, so that kernels are compiled once for all losses. The small function
+    # around it is not cached: numba keeps what it compiles from one Python function in one place.
     try:
         scalar = function if hasattr(function, "py_func") else njit(function)
         return cfunc("float64(float64)")(lambda margin: scalar(margin))

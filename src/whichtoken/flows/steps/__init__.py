@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from whichtoken.checks import check_choice
-from whichtoken.flows.steps.adam import Adam, AdamW, Lion
+from whichtoken.flows.steps.adam import Adam, Lion
 from whichtoken.flows.steps.gradient import CoordinateDescent, GradientDescent, NormalizedDescent, SignDescent
 from whichtoken.flows.steps.muon import Muon
 from whichtoken.flows.steps.settings import Settings
@@ -18,7 +18,6 @@ OPTIMIZERS: dict[str, type[Settings]] = {
     "sign": SignDescent,
     "coordinate": CoordinateDescent,
     "adam": Adam,
-    "adamw": AdamW,
     "lion": Lion,
     "muon": Muon,
     "shampoo": Shampoo,

@@ -1,4 +1,4 @@
-"""Adam and AdamW as in torch.optim, and Lion, with second moments that may lie far below the smallest float."""
+"""Adam as in torch.optim, and Lion, with second moments that may lie far below the smallest float."""
 
 from __future__ import annotations
 
@@ -17,31 +17,12 @@ def adam_step(
     weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
 ) -> None:  # fmt: skip
     """Step k = 1, 2, ... of `Adam`, in place; arrays are flat."""
-    if options[3] > 0.0:
-        log_scale = blend(descent, log_scale, 1.0, weights, 0.0, -options[3])
-    _adam(weights, descent, log_scale, memory, logs, options, lr, k)
-
-
-@njit(cache=True, nogil=True)
-def adamw_step(
-    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
-) -> None:  # fmt: skip
-    """Step k = 1, 2, ... of `AdamW`, in place."""
-    weights *= 1.0 - lr * options[3]
-    _adam(weights, descent, log_scale, memory, logs, options, lr, k)
-
-
-@njit(cache=True, nogil=True)
-def _adam(
-    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int
-) -> None:
-    beta1, beta2, eps, corrected = options[0], options[1], options[2], options[4]
+    beta1, beta2, eps = options[0], options[1], options[2]
     first, root = memory[: weights.size], memory[weights.size :]
     logs[0] = blend(first, logs[0], beta1, descent, log_scale, 1.0 - beta1)
     logs[1] = blend_squares(root, logs[1], beta2, descent, log_scale, 1.0 - beta2)
-    if corrected > 0.0:
-        lr *= math.sqrt(1.0 - beta2**k) / (1.0 - beta1**k)
-        eps *= math.sqrt(1.0 - beta2**k)
+    lr *= math.sqrt(1.0 - beta2**k) / (1.0 - beta1**k)
+    eps *= math.sqrt(1.0 - beta2**k)
     weights += lr * quotient(first, logs[0], root, logs[1], eps)
 
 
@@ -67,10 +48,9 @@ def lion_step(
     weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
 ) -> None:  # fmt: skip
     """Step of `Lion`, in place."""
-    beta1, beta2, decay = options[0], options[1], options[2]
+    beta1, beta2 = options[0], options[1]
     ahead = memory.copy()
     blend(ahead, logs[0], beta1, descent, log_scale, 1.0 - beta1)
-    weights *= 1.0 - lr * decay
     weights += lr * np.sign(ahead)
     logs[0] = blend(memory, logs[0], beta2, descent, log_scale, 1.0 - beta2)
 
@@ -79,13 +59,11 @@ def lion_step(
 class Adam(Settings):
     """W <- W - lr m / (sqrt(v) + eps); m and v average G and its squares with the shares `betas`, corrected for their start.
 
-    eps = 0 is allowed: an entry whose gradient has been zero so far does not move. `weight_decay` adds weight_decay * W to G.
+    eps = 0 is allowed: an entry whose gradient has been zero so far does not move.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    weight_decay: float = 0.0
-    bias_correction: bool = True
 
     step = staticmethod(adam_step)
 
@@ -94,23 +72,13 @@ class Adam(Settings):
 
 
 @dataclass(frozen=True)
-class AdamW(Adam):
-    """Adam whose weight decay is apart from the gradient: W <- (1 - lr weight_decay) W first."""
-
-    weight_decay: float = 0.01
-
-    step = staticmethod(adamw_step)
-
-
-@dataclass(frozen=True)
 class Lion(Settings):
-    """W <- (1 - lr weight_decay) W - lr sign(beta_1 m + (1 - beta_1) G), then m <- beta_2 m + (1 - beta_2) G.
+    """W <- W - lr sign(beta_1 m + (1 - beta_1) G), then m <- beta_2 m + (1 - beta_2) G.
 
     Chen et al., Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675.
     """
 
     betas: tuple[float, float] = (0.9, 0.99)
-    weight_decay: float = 0.0
 
     step = staticmethod(lion_step)
 

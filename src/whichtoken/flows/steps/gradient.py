@@ -1,4 +1,4 @@
-"""Gradient descent as torch.optim.SGD does it: heavy-ball or Nesterov momentum, coupled weight decay."""
+"""Gradient descent with heavy-ball momentum, as torch.optim.SGD does it, and steepest descent in three norms of the entries."""
 
 from __future__ import annotations
 
@@ -18,18 +18,12 @@ def gradient_step(
     weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
 ) -> None:  # fmt: skip
     """Step k = 1, 2, ... of `GradientDescent`, in place; arrays are flat."""
-    momentum, dampening, nesterov, decay = options[0], options[1], options[2], options[3]
-    if decay > 0.0:
-        log_scale = blend(descent, log_scale, 1.0, weights, 0.0, -decay)
+    momentum = options[0]
     if momentum == 0.0:
         weights += lr * math.exp(log_scale) * descent
         return
-    share = 1.0 if k == 1 else 1.0 - dampening  # the first step fills the buffer
-    logs[0] = blend(memory, logs[0], momentum, descent, log_scale, share)
-    if nesterov > 0.0:
-        weights += lr * (math.exp(log_scale) * descent + momentum * math.exp(logs[0]) * memory)
-    else:
-        weights += lr * math.exp(logs[0]) * memory
+    logs[0] = blend(memory, logs[0], momentum, descent, log_scale, 1.0)
+    weights += lr * math.exp(logs[0]) * memory
 
 
 @njit(cache=True, nogil=True)
@@ -37,8 +31,7 @@ def normalized_step(
     weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
 ) -> None:  # fmt: skip
     """Step of `NormalizedDescent`, in place."""
-    average, _, logs[0] = momentum(memory, logs[0], options[0], options[1], descent, log_scale)
-    weights *= 1.0 - lr * options[2]
+    average, _, logs[0] = momentum(memory, logs[0], options[0], 0.0, descent, log_scale)
     peak = largest_magnitude(average)
     if peak > 0.0:
         scaled = average / peak
@@ -50,8 +43,7 @@ def sign_step(
     weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
 ) -> None:  # fmt: skip
     """Step of `SignDescent`, in place."""
-    average, _, logs[0] = momentum(memory, logs[0], options[0], options[1], descent, log_scale)
-    weights *= 1.0 - lr * options[2]
+    average, _, logs[0] = momentum(memory, logs[0], options[0], 0.0, descent, log_scale)
     weights += lr * np.sign(average)
 
 
@@ -60,31 +52,25 @@ def coordinate_step(
     weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
 ) -> None:  # fmt: skip
     """Step of `CoordinateDescent`, in place."""
-    average, _, logs[0] = momentum(memory, logs[0], options[0], options[1], descent, log_scale)
-    weights *= 1.0 - lr * options[2]
+    average, _, logs[0] = momentum(memory, logs[0], options[0], 0.0, descent, log_scale)
     steepest = np.argmax(np.abs(average))
     weights[steepest] += lr * np.sign(average[steepest])
 
 
 @dataclass(frozen=True)
 class GradientDescent(Settings):
-    """W <- W - lr b with b <- momentum b + (1 - dampening) G."""
+    """W <- W - lr b with b <- momentum b + G."""
 
     momentum: float = 0.0
-    dampening: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
 
     step = staticmethod(gradient_step)
 
 
 @dataclass(frozen=True)
 class _Steepest(Settings):
-    """With M an average of gradients, W <- (1 - lr weight_decay) W - lr argmax over the unit ball of <M, .>."""
+    """With M an average of gradients, W <- W - lr argmax over the unit ball of <M, .>."""
 
     momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
 
 
 @dataclass(frozen=True)

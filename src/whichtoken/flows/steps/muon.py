@@ -27,12 +27,11 @@ def muon_step(
 ) -> None:  # fmt: skip
     """Step of `Muon`, in place; arrays are flat."""
     average, log_unit, logs[0] = momentum(memory, logs[0], options[0], options[1], descent, log_scale)
-    weights *= 1.0 - lr * options[2]
     peak = largest_magnitude(average)
     if peak == 0.0:
         return
     matrix = (average / peak).reshape((rows, columns))
-    iterations, eps = int(options[3]), options[4]
+    iterations, eps = int(options[2]), options[3]
     if iterations == 0:
         update = polar_factor(matrix)
     else:
@@ -46,7 +45,7 @@ def muon_step(
 
 @dataclass(frozen=True)
 class Muon(Settings):
-    """W <- (1 - lr weight_decay) W - lr sqrt(max(1, rows / columns)) U V^T, with U S V^T the average M of gradients.
+    """W <- W - lr sqrt(max(1, rows / columns)) U V^T, with U S V^T the average M of gradients.
 
     `newton-schulz` divides M by max(|M|, eps) and iterates `iterations` times, in float64 where torch takes bfloat16; gradients
     below eps then shorten the steps. Jordan et al., Muon: an optimizer for hidden layers, 2024.
@@ -54,7 +53,6 @@ class Muon(Settings):
 
     momentum: float = 0.95
     nesterov: bool = True
-    weight_decay: float = 0.0
     method: Literal["polar", "newton-schulz"] = "polar"
     iterations: int = 5
     eps: float = 1e-7
@@ -67,7 +65,7 @@ class Muon(Settings):
 
     def numbers(self) -> tuple[float, ...]:
         iterations = self.iterations if self.method == "newton-schulz" else 0
-        return self.momentum, float(self.nesterov), self.weight_decay, iterations, self.eps
+        return self.momentum, float(self.nesterov), iterations, self.eps
 
 
 @njit(cache=True, nogil=True)

@@ -51,8 +51,8 @@ def check_betas(name: str, betas: tuple[float, float]) -> None:
 CHECKS: dict[str, Callable[[str, Any], object]] = {
     "betas": check_betas,
     **dict.fromkeys(("momentum", "shampoo_beta"), check_share),
-    **dict.fromkeys(("dampening", "eps", "weight_decay"), check_not_negative),
-    **dict.fromkeys(("every", "iterations"), lambda name, value: check_count(name, value, 1)),
+    "eps": check_not_negative,
+    "iterations": lambda name, value: check_count(name, value, 1),
 }
 
 
