@@ -74,7 +74,6 @@ def row(seed, name, shares):
         "half": {norm: shares.half},
         "curves": {norm: [0.0, 0.0, 1 - 4 * (1 - shares.own), shares.half, shares.own]},
         "clock": [1, 2, 4, 8, 16],
-        "gap": 0.0,
     }
     return Row(Point(method=name), seed, "ok", "", measured, 0.0, "0")
 

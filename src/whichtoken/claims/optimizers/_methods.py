@@ -72,12 +72,11 @@ def train_with(
 
 
 def margin_shares(
-    problem: Any, run: DescentResult[DescentState], names: Iterable[str], selected: Any = None
+    problem: Any, run: DescentResult[DescentState], names: Iterable[str]
 ) -> tuple[MarginScale, list[dict[str, float]]]:
     """The largest margins in these norms for the selected tokens, and which share of them each record and the end have."""
     from whichtoken.flows.margin_norms import NORMS, margin_scale
 
     known = NORMS | OWN_NORMS
-    chosen = run.selected if selected is None else selected
-    scale = margin_scale(problem.tokens, problem.queries, chosen, {name: known[name] for name in names})
+    scale = margin_scale(problem.tokens, problem.queries, run.selected, {name: known[name] for name in names})
     return scale, [scale.shares(state.direction) for state in (*run.snapshots, run.final)]

@@ -94,11 +94,8 @@ class AdamGeometry(Experiment[Point]):
             "l2": curve[-1]["l2"],
             "clock": [*clock, point.steps],
             "linf_curve": [shares["linf"] for shares in curve],
-            "l2_curve": [shares["l2"] for shares in curve],
             "speed": (leads[1] - leads[0]) / (point.steps - clock[-1]),  # growth of the lead, a step
             "ratio": point.lr * margin / speed_limit(point.beta2),
-            "gap": scale.gap,
-            "settled": run.settled,
         }
 
     @pool_parts

@@ -70,16 +70,13 @@ class KeysQueries(Experiment[Point]):
         optimizer, options, _ = TRAINED[point.method]
         # with steps k^-(1 - 1/depth) of the factors, W moves by steps of constant size
         method = Method("", optimizer, {**options, "lr_power": 1.0 - 1.0 / point.depth}, factors=point.depth)
-        run = train_with(method, problem, start, point.steps, [point.steps // 4, point.steps // 2])
-        scale, curve = margin_shares(problem, run, NORMS)
+        run = train_with(method, problem, start, point.steps)
+        _, [shares] = margin_shares(problem, run, NORMS)
         values = np.linalg.svd(run.final.direction, compute_uv=False)
         return {
-            "shares": curve[-1],
-            "curves": {name: [shares[name] for shares in curve] for name in curve[-1]},
+            "shares": shares,
             # effective: all singular values equal give their number
             "rank": float(values.sum() ** 2 / (values**2).sum()),
-            "gap": scale.gap,
-            "settled": run.settled,
         }
 
     @pool_parts

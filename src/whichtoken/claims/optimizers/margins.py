@@ -95,16 +95,12 @@ class Margins(Experiment[Point]):
         clock = [point.steps // 16, point.steps // 8, point.steps // 4, point.steps // 2]
         run = train_with(method, problem, start, point.steps, clock)
         own = [method.norm] if method.norm in OWN_NORMS else []
-        scale, curve = margin_shares(problem, run, [*NORMS, *own])
+        _, curve = margin_shares(problem, run, [*NORMS, *own])
         return {
             "shares": curve[-1],
             "half": curve[-2],
             "clock": [*clock, point.steps],
             "curves": {name: [shares[name] for shares in curve] for name in curve[-1]},
-            "gap": scale.gap,
-            "margins": {name: certificate.margin for name, certificate in scale.certificates.items()},
-            "unique": {name: certificate.unique for name, certificate in scale.certificates.items()},
-            "settled": run.settled,
             "tokens": run.selected,
         }
 

@@ -109,10 +109,6 @@ class Momentum(Experiment[Point]):
             "share": final[norm],
             "half": half[norm],
             "ratio": point.lr * certificate.margin / math.log(1.0 / point.momentum),
-            "margin": certificate.margin,
-            "gap": scale.gap,
-            "tokens": run.selected,
-            "settled": run.settled,
         }
 
     @pool_parts

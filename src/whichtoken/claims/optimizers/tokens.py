@@ -51,7 +51,6 @@ class SelectedTokens(Experiment[Point]):
         return {
             "tokens": run.selected,
             "best": np.mean(run.selected == problem.token_scores.argmax(axis=1)),
-            "settled": run.settled,
         }
 
     @pool_parts
