@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numba import float32, njit
+from numba import float32, njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ from whichtoken.optim.checked import CheckedOptimizer, check_dense, check_dtype,
 _NORMS = ("entrywise", "schatten")
 _PIECE = 2**18  # entries for one call of a compiled kernel: about a millisecond, worth a thread
 _BLOCK = 1024  # entries at a time: a block and its scratch space stay in the first-level cache
+_PART, _LINE = 128, 64  # entries between requests for the next block; bytes in a line of the cache
 _MANTISSA_BITS = np.int32(23)  # of a float32
 _SQRT_HALF_BITS = np.float32(math.sqrt(0.5)).view(np.int32)
 _INFINITY_BITS = np.uint32(0x7F800000)
@@ -559,24 +561,51 @@ def _type_fma(context: Any, a: Any, b: Any, c: Any) -> Any:
 _fma: Any = intrinsic(_type_fma)
 
 
-def _signed_power(value: Any, exponent: float) -> Any:
-    """sign(v) |v|^exponent of one number; in float64, multiplications and a root where they suffice."""
-    size, doubled = abs(value), round(2.0 * exponent)
-    if abs(2.0 * exponent - doubled) > 1e-12 * doubled:  # 1 / (1.1 - 1) is 10 up to rounding
-        return math.copysign(size**exponent, value)
-    power, whole = math.sqrt(size) if doubled % 2 else 1.0, doubled // 2
-    while whole > 0:
-        power *= size if whole % 2 else 1.0
-        size *= size
-        whole //= 2
-    return math.copysign(power, value)
+def _type_prefetch(context: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of array[index], which need not exist."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        place = builder.gep(context.make_array(array)(context, builder, values[0]).data, [values[1]])
+        llvm: Any = cgutils  # which has no types
+        number = llvm.ir.IntType(32)
+        kind = llvm.ir.FunctionType(llvm.ir.VoidType(), [place.type, number, number, number])
+        call = llvm.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(call, [place, number(0), number(3), number(1)])  # to be read, for every cache, data
+        return context.get_dummy_value()
+
+    return types.none(array, index), generate
 
 
-@overload(_signed_power)
-def _signed_power_of(value: Any, exponent: float) -> Any:
-    return _single_power if value == float32 else _signed_power
+_prefetch: Any = intrinsic(_type_prefetch)
 
 
+def _signed_powers(values: Any, exponent: float, out: Any) -> None:
+    """out = sign(v) |v|^exponent; in float64, multiplications and a root where they suffice."""
+    doubled = round(2.0 * exponent)
+    if abs(2.0 * exponent - doubled) > 1e-12 * doubled or doubled >= 64:  # 1 / (1.1 - 1) is 10 up to rounding
+        for j in range(values.size):
+            out[j] = math.copysign(abs(values[j]) ** exponent, values[j])
+    else:
+        for j in range(values.size):
+            size = abs(values[j])
+            power = math.sqrt(size) if doubled % 2 else 1.0
+            for bit in range(1, 6):
+                power *= size if doubled >> bit & 1 else 1.0
+                size *= size
+            out[j] = math.copysign(power, values[j])
+
+
+def _single_powers(values: Any, exponent: float, out: Any) -> None:
+    for j in range(values.size):
+        out[j] = _single_power(values[j], exponent)
+
+
+@overload(_signed_powers)
+def _signed_powers_of(values: Any, exponent: float, out: Any) -> Any:
+    return _single_powers if values.dtype == float32 else _signed_powers
+
+
+@njit(forceinline=True, error_model="numpy")
 def _single_power(value: Any, exponent: float) -> Any:
     """In float32, with an error of at most two units in the last place.
 
@@ -662,16 +691,24 @@ def mirror_step(
                 g[j] = keep * g[j] + last[j]
         if _digest(w) != digests[number]:
             start = moved[: u.size]
+            _signed_powers(u, exponent, image)
+            _signed_powers(w, p - 1.0, moved)
             for j in range(u.size):
-                image[j], moved[j] = _signed_power(u[j], exponent), _signed_power(w[j], p - 1.0)
                 # below the smallest normal number devices and operations round differently
                 underflow = abs(w[j]) < tiny and abs(image[j]) < tiny
                 moved[j] = u[j] if image[j] == w[j] or underflow else moved[j]
         finite = True
-        for j in range(u.size):  # one loop, so that memory is read while powers are computed
-            moved[j] = start[j] - rate * g[j]
-            image[j] = _signed_power(moved[j], exponent)
-            finite &= abs(image[j]) < infinity
+        for begin in range(0, u.size, _PART):
+            for k in range(block.stop + begin, block.stop + begin + _PART, _LINE // dual.itemsize):
+                for array in (weights, gradient, buffer, dual):
+                    _prefetch(array, k)  # of the next block, so that memory is read while powers are computed
+            part = slice(begin, begin + _PART)
+            after, result, slope, before = moved[: u.size][part], image[: u.size][part], g[part], start[part]
+            for j in range(after.size):
+                after[j] = before[j] - rate * slope[j]
+            _signed_powers(after, exponent, result)
+            for j in range(after.size):
+                finite &= abs(result[j]) < infinity
         if finite:
             for j in range(u.size):
                 w[j], u[j] = image[j], moved[j]
@@ -708,8 +745,7 @@ def power_sum(values: NDArray[Any], exponent: float) -> float:
     powers, total = np.empty(_BLOCK, values.dtype), 0.0
     for start in range(0, values.size, _BLOCK):
         v = values[start : start + _BLOCK]
+        _signed_powers(v, exponent, powers)
         for j in range(v.size):
-            powers[j] = _signed_power(abs(v[j]), exponent)
-        for j in range(v.size):
-            total += np.float64(powers[j])
+            total += np.float64(abs(powers[j]))
     return total
