@@ -29,7 +29,7 @@ WHY = {
 }
 
 BATCH, LR = 2000, 1e-3
-SIZES = ((8, 32, 2.0, 4), (4, 8, 1.0, 40))  # group_dim, groups, target, steps
+SIZES = ((8, 32, 2.0, 4), (4, 8, 2.0, 40))  # group_dim, groups, target, steps
 
 
 class Textbook(GroupTransformer):

@@ -7,13 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
+from numba import njit
 from torch.nn.functional import logsigmoid
 
 from whichtoken.claims.group_sparse._learned_encodings import LearnedEncodings
 from whichtoken.datasets import GroupSparse
 from whichtoken.theory.group_sparse import positional_block
 from whichtoken.theory.group_sparse.encodings import positional_encodings
-from whichtoken.theory.group_sparse.gradient import PART, logistic_loss_and_gradient
+from whichtoken.theory.group_sparse.gradient import PART, exponential, logistic_loss_and_gradient
 from whichtoken.theory.group_sparse.transformer import GroupTransformer, selection
 
 
@@ -238,3 +239,19 @@ def test_learned_encodings_start_as_the_group_transformer_and_are_trained():
     torch.testing.assert_close(learned.W.grad, model.W.grad, rtol=1e-10, atol=1e-13)
     assert learned.encodings.grad.abs().max() > 0
     np.testing.assert_array_equal(P, random_problem(encoding_dim=5)[2])
+
+
+def test_exponential_is_within_three_units_of_fifty_digits():
+    @njit
+    def fill(values, out):
+        for j in range(values.size):
+            out[j] = exponential(values[j])
+
+    rng = np.random.default_rng(0)
+    values = np.concatenate([-700 * rng.random(2000), -np.logspace(-320, 2.8, 500), [0.0, -0.0, -1e308, -np.inf]])
+    found = np.empty_like(values)
+    fill(values, found)
+    with mp.workdps(50):
+        for value, close in zip(values.tolist(), found.tolist(), strict=True):
+            exact = mp.exp(value)
+            assert abs(close - exact) <= 3 * math.ulp(float(exact)) or (close == 0 and exact < 1e-307), value

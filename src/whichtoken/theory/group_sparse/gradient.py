@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 PART = 512  # samples that one thread takes at a time
+LANES = 32  # samples side by side: a few vector registers, and little to do beside them
+_ROUNDER = 1.5 * 2.0**52  # adding it leaves the nearest integer in the lowest bits
+_INVERSE_LN2, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
+_T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9, _T10, _T11, _T12 = (1.0 / math.factorial(k) for k in range(2, 13))
 
 
 @lru_cache(maxsize=1)
@@ -83,94 +87,133 @@ def logistic_loss_and_gradient(
     return loss, W_gradient, np.concatenate([gradient.value, gradient.position @ P])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def exponential(x: float) -> float:
+    """e^x for x <= 0, 0 below e^-708, without a call into a library: loops over it become vector instructions.
+
+    x = n ln 2 + r with |r| <= ln(2) / 2; the polynomial is that of Taylor, which there leaves out 2e-16.
+    """
+    lifted = x * _INVERSE_LN2 + _ROUNDER
+    n = lifted - _ROUNDER
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    high = _T8 + r * (_T9 + r * (_T10 + r * (_T11 + r * _T12)))
+    power = 1.0 + r * (1.0 + r * (_T2 + r * (_T3 + r * (_T4 + r * (_T5 + r * (_T6 + r * (_T7 + r * high)))))))
+    bits = np.int64(np.float64(power).view(np.int64) + (np.float64(lifted).view(np.int64) << np.int64(52)))
+    return bits.view(np.float64) if x > -708.0 else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def _accumulate(X: Array, y: Array, weight: float, blocks: Blocks, gradient: Blocks) -> float:
-    """Sum of the losses times `weight`; its gradient is added to `gradient`."""
+    """Sum of the losses times `weight`; its gradient is added to `gradient`.
+
+    LANES samples stand next to each other in memory, the last index of all arrays: the compiler makes vector instructions of
+    loops over them, however few groups and variables there are, as long as each loop writes one array.
+    """
     batch, groups, d = X.shape
-    S, S_transposed = np.empty((groups, groups)), np.empty((groups, groups))
-    left, right = np.empty((groups, 2 * d)), np.empty((2 * d, groups))
-    left[:, d:] = blocks.key.T
-    columns, changes = right[d:], np.empty((d, groups))
-    h, mean, highest, total, received = np.empty((5, groups))
+    lanes = min(LANES, batch)
+    x, right = np.empty((2, groups, d, lanes))  # W_11 x_j + W_12 p_j
+    S = np.empty((groups, groups, lanes))  # scores, weights, then -dL/dscores; key first
+    h, received = np.empty((2, groups, lanes))
+    highest, total, mean, reference, most, pull = np.empty((6, lanes))
+    content, pair = np.zeros((d, d, lanes)), np.zeros((groups, groups, lanes))
+    query, key = np.zeros((2, groups, d, lanes))
+    value, position = np.zeros((d, lanes)), np.zeros((groups, lanes))
     loss = 0.0
-    for n in range(batch):
+    for first in range(0, batch, lanes):
+        present = min(lanes, batch - first)
+        x[...] = 0.0
+        for s in range(present):
+            for i in range(groups):
+                for k in range(d):
+                    x[i, k, s] = X[first + s, i, k]
         for i in range(groups):
             h[i] = blocks.position[i]
             for k in range(d):
-                left[i, k] = columns[k, i] = X[n, i, k]
-                h[i] += X[n, i, k] * blocks.value[k]
-        # scores x_i^T (W_11 x_j + W_12 p_j) + p_i^T W_21 x_j + p_i^T W_22 p_j, the first two as one product of width 2d
-        right[:d] = blocks.query
-        _add_product(blocks.content, columns, right[:d])
-        S[:] = blocks.pair
-        _add_product(left, right, S)
-        _softmax(S, highest, total, received)
+                right[i, k] = blocks.query[k, i]
+                factor = blocks.value[k]
+                for s in range(lanes):
+                    h[i, s] += x[i, k, s] * factor
+                for m in range(d):
+                    factor = blocks.content[k, m]
+                    for s in range(lanes):
+                        right[i, k, s] += factor * x[i, m, s]
+        most[:], reference[:] = -1.0, 0.0
+        received[...] = 0.0
+        for j in range(groups):
+            highest[:], total[:], mean[:] = -np.inf, 0.0, 0.0
+            for i in range(groups):
+                S[i, j] = blocks.pair[i, j]
+                for k in range(d):
+                    factor = blocks.key[k, i]
+                    for s in range(lanes):
+                        S[i, j, s] += x[i, k, s] * right[j, k, s] + factor * x[j, k, s]
+                for s in range(lanes):
+                    highest[s] = max(highest[s], S[i, j, s])
+            for i in range(groups):
+                for s in range(lanes):
+                    S[i, j, s] = exponential(S[i, j, s] - highest[s])
+                for s in range(lanes):
+                    total[s] += S[i, j, s]
+            for s in range(lanes):
+                total[s] = 1.0 / total[s]
+            for i in range(groups):
+                for s in range(lanes):
+                    S[i, j, s] *= total[s]
+                for s in range(lanes):
+                    received[i, s] += S[i, j, s]
         # relative to the group attended most: its h_i - mean_j would be pure rounding once it wins
-        reference = h[np.argmax(received)]
-        h -= reference
-        mean[:] = 0.0
         for i in range(groups):
-            for j in range(groups):
-                mean[j] += S[i, j] * h[i]
-        margin = y[n] * (mean.sum() + groups * reference)
-        decay = math.exp(-abs(margin))
-        loss += math.log1p(decay) + max(-margin, 0.0)
-        pull = -y[n] * (decay if margin > 0 else 1.0) / (1.0 + decay) * weight
+            for s in range(lanes):
+                better = received[i, s] > most[s]
+                most[s] = received[i, s] if better else most[s]
+                reference[s] = h[i, s] if better else reference[s]
+        pull[:] = 0.0
         for i in range(groups):
-            gradient.position[i] += pull * received[i]
+            for s in range(lanes):
+                h[i, s] -= reference[s]
+                pull[s] += received[i, s] * h[i, s]
+        for s in range(lanes):
+            label = y[first + s] if s < present else 0.0
+            margin = label * (pull[s] + groups * reference[s])
+            decay = math.exp(-abs(margin))
+            loss += (math.log1p(decay) + max(-margin, 0.0)) * abs(label)
+            pull[s] = -label * (decay if margin > 0 else 1.0) / (1.0 + decay) * weight
+        for j in range(groups):
+            mean[:] = 0.0
+            for i in range(groups):
+                for s in range(lanes):
+                    mean[s] += S[i, j, s] * h[i, s]
+            right[j] = 0.0
+            for i in range(groups):
+                for s in range(lanes):
+                    S[i, j, s] *= pull[s] * (h[i, s] - mean[s])
+                for s in range(lanes):
+                    pair[i, j, s] += S[i, j, s]
+                for k in range(d):
+                    for s in range(lanes):
+                        right[j, k, s] += x[i, k, s] * S[i, j, s]
+                    for s in range(lanes):
+                        key[i, k, s] += x[j, k, s] * S[i, j, s]
             for k in range(d):
-                gradient.value[k] += pull * received[i] * X[n, i, k]
-            for j in range(groups):
-                S[i, j] *= pull * (h[i] - mean[j])
-                gradient.pair[i, j] += S[i, j]
-            for j in range(groups):
-                S_transposed[j, i] = S[i, j]
-        changes[:] = 0.0
-        _add_product(columns, S, changes)
-        _add_product(columns, S_transposed, gradient.key)
-        _add_product(changes, X[n], gradient.content)
-        for k in range(d):
-            for j in range(groups):
-                gradient.query[k, j] += changes[k, j]
+                for m in range(d):
+                    for s in range(lanes):
+                        content[k, m, s] += right[j, k, s] * x[j, m, s]
+                for s in range(lanes):
+                    query[j, k, s] += right[j, k, s]
+        for i in range(groups):
+            for s in range(lanes):
+                position[i, s] += pull[s] * received[i, s]
+            for k in range(d):
+                for s in range(lanes):
+                    value[k, s] += pull[s] * received[i, s] * x[i, k, s]
+    gradient.content[:], gradient.query[:], gradient.key[:] = (
+        content.sum(axis=2),
+        query.sum(axis=2).T,
+        key.sum(axis=2).T,
+    )
+    gradient.pair[:], gradient.value[:], gradient.position[:] = (
+        pair.sum(axis=2),
+        value.sum(axis=1),
+        position.sum(axis=1),
+    )
     return float(loss * weight)
-
-
-@njit(cache=True, nogil=True)
-def _softmax(S: Array, highest: Array, total: Array, received: Array) -> None:
-    """Turn scores into weights over the keys of each query (column); `received` is what each key gets from all queries."""
-    groups = S.shape[0]
-    highest[:], total[:] = S[0], 0.0
-    for i in range(groups):
-        for j in range(groups):
-            highest[j] = max(highest[j], S[i, j])
-    for i in range(groups):
-        for j in range(groups):
-            S[i, j] = math.exp(S[i, j] - highest[j])
-        for j in range(groups):
-            total[j] += S[i, j]
-    for j in range(groups):
-        total[j] = 1.0 / total[j]
-    for i in range(groups):
-        for j in range(groups):
-            S[i, j] *= total[j]
-        weight = 0.0
-        for j in range(groups):
-            weight += S[i, j]
-        received[i] = weight
-
-
-@njit(cache=True, nogil=True)
-def _add_product(left: Array, right: Array, out: Array) -> None:
-    """Add left @ right to `out`, for small matrices; four rows of `right` at a time cut the traffic to `out`."""
-    rows, inner = left.shape
-    columns = right.shape[1]
-    blocks = inner - inner % 4
-    for i in range(rows):
-        for k in range(0, blocks, 4):
-            a, b, c, d = left[i, k], left[i, k + 1], left[i, k + 2], left[i, k + 3]
-            for j in range(columns):
-                out[i, j] += a * right[k, j] + b * right[k + 1, j] + c * right[k + 2, j] + d * right[k + 3, j]
-        for k in range(blocks, inner):
-            a = left[i, k]
-            for j in range(columns):
-                out[i, j] += a * right[k, j]
