@@ -423,11 +423,12 @@ def _read_json_lines(
 
 
 def _parse_line(path: Path, line: str, number: int) -> dict[str, Any]:
+    cause: Exception | None = None
     try:
         row = parse_json(line)
         if isinstance(row, dict):
             return row
-        fault, cause = f"is {type(row).__name__}; one object per line is expected", None
+        fault = f"is {type(row).__name__}; one object per line is expected"
     except json.JSONDecodeError as error:
         fault, cause = f"is not valid JSON: column {error.colno} ({error.msg}); one object per line is expected", error
     except (ValueError, RecursionError) as error:

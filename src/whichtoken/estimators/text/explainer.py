@@ -403,7 +403,6 @@ def _pieces(tokenizer: TextPipeline) -> dict[str, Any]:
     return {
         "pieces": list(tokenizer.spelling),
         "unknown": UNKNOWN,
-        "keepUnknown": tokenizer.unknown == "keep",
         "longest": LONGEST_WORD,
         # runs [first, count]: each of these characters is a word of its own
         "spaced": [run[:2] for run in _runs([(code, 0) for code in spaced.tolist()], 1)],

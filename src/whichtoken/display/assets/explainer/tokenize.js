@@ -151,7 +151,7 @@ function normalizeWith({ spaced, replaced }) {
 
 /** Pieces of a word, the longest first that the vocabulary has; the unknown piece if it cannot be spelled (WordPiece). */
 export function spellWith(settings) {
-  const { pieces, unknown, keepUnknown, longest } = settings, known = new Set(pieces), normalize = normalizeWith(settings);
+  const { pieces, unknown, longest } = settings, known = new Set(pieces), normalize = normalizeWith(settings);
   const clean = (word) => [...word].map(normalize).join("");
   const spellOne = (word) => {
     const characters = [...word], found = [];
@@ -165,7 +165,7 @@ export function spellWith(settings) {
     }
     return found;
   };
-  return (word) => clean(word).split(" ").filter(Boolean).flatMap(spellOne).filter((piece) => keepUnknown || piece !== unknown);
+  return (word) => clean(word).split(" ").filter(Boolean).flatMap(spellOne);
 }
 
 /** A function from a text to its tokens with their places. */
