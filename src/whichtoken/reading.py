@@ -267,14 +267,14 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object)  # loads would make one fo
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
-def read_arrays(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """The named arrays of a file, those of `optional` where they are there."""
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """The named arrays of a file."""
     with readable(path, "npz"), zipfile.ZipFile(path) as archive:
         there = {member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")}
         for name in names:
             if name not in there:
                 raise UsageError(f"{shown(path)} has no array '{name}'; arrays: {', '.join(map(shown, sorted(there)))}")
-        return {name: _array(path, archive, name) for name in [*names, *optional] if name in there}
+        return {name: _array(path, archive, name) for name in names}
 
 
 def _array(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:

@@ -186,11 +186,6 @@ class Result(Shown):
         """Verdicts that are not on record for this preset."""
         return self._verdicts_of("new")
 
-    @property
-    def weakened(self) -> list[Verdict]:
-        """Verdicts that agree on record and are undecided in this run."""
-        return self._verdicts_of("weaker")
-
     def _verdicts_of(self, kind: Kind) -> list[Verdict]:
         return [item.verdict for item in self.differences if item.kind == kind and item.verdict is not None]
 

@@ -64,7 +64,7 @@ class MirrorDirection(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.descent import attention_descent
-        from whichtoken.theory.mirror_descent import directional_divergence, globally_optimal, locally_optimal
+        from whichtoken.theory.mirror_descent import directional_divergence, locally_optimal
 
         problem, start = draw_problem(point, rng, point.start)
         checkpoints = np.unique(np.geomspace(1, point.steps, 40).astype(int))
@@ -78,9 +78,6 @@ class MirrorDirection(Experiment[Point]):
             "cosine": cosine(own, direction),
             "gap": max(limit.gap for _, limit in limits.values()),
             "settled": descent.settled and optimal,
-            "locally_optimal": optimal,
-            "globally_optimal": globally_optimal(problem.token_scores, descent.selected),
-            "tokens": descent.selected,
             "cross": {q: directional_divergence(limits[q][0], direction, point.p) for q in EXPONENTS},
             "steps": checkpoints,
             "curve": [directional_divergence(own, state.direction, point.p) for state in descent.snapshots],

@@ -64,7 +64,6 @@ class MirrorInitialization(Experiment[Point]):
             "best_tokens": float(np.mean(descent.selected == scores.argmax(axis=1))),
             "all_best": globally_optimal(scores, descent.selected),
             "locally_optimal": locally_optimal(scores, descent.selected, limit.support),
-            "settled": descent.settled,
         }
 
     @pool_parts

@@ -164,7 +164,6 @@ class Joint(Experiment[Point]):
         attention = _least_attention(problem, descent)
         measured = {
             "tokens": descent.selected,
-            "attention": attention,
             "settled": descent.settled and attention >= SATURATED,
             "ratio": descent.final.ratio,
             "ratio_start": limits["start"],
@@ -284,8 +283,6 @@ def _laws(descent: DescentResult[Any], limits: dict[str, Any], point: Point) -> 
     growth = joint_flow_growth(weights, limits["relaxed_margin"], point.p)
     return {
         "log_times": log_times,
-        "decoder_norms": decoder,
-        "weight_norms": weights,
         "kept_tokens": EARLY * descent.last_change <= point.steps,
         "decoder_slope": np.polyfit(log_times, limits["label_margin"] * decoder, 1)[0],
         "weight_slope": np.polyfit(np.log(log_times), growth, 1)[0],

@@ -88,7 +88,6 @@ class JointConvergence(Experiment[Point]):
         return {
             "hold": found.hold,
             "supports": found.every_sequence_supports,
-            "best_tokens": found.best_tokens,
             "ratio": descent.final.ratio,
             "cosine_weights": cosine(weights, descent.final.weights.direction),
             "cosine_decoder": cosine(decoder, descent.final.decoder.direction),

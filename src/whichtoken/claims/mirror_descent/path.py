@@ -60,8 +60,6 @@ class Path(Experiment[Point]):
             "exponent": np.polyfit(np.log(path.radii[far]), np.log(divergence[far]), 1)[0],
             "margin": limit.margin,
             "log_excess": path.log_excess,
-            "stationarity": path.stationarity.max(),
-            "agreeing": path.agreeing,
         }
 
     @pool_parts

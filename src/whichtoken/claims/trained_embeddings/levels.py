@@ -91,15 +91,13 @@ class Levels(Experiment[Point]):
             train_cls(model, data.counts, data.labels, plan, rng, guards=guards)
         scores, values = model.scores()
         posterior = posterior_difference(data.counts, data.labels)
-        right, as_seen = (np.sign(values) == np.sign(truth) for truth in (law.token_classes, posterior))
+        right = np.sign(values) == np.sign(law.token_classes)
         members = [law.token_levels == level for level in range(len(law.noise) + 1)]
         return {
-            "loss": model.loss(data.counts, data.labels),
             "held_out_accuracy": float(np.mean(model.decision(held_out.counts) * held_out.labels > 0)),
             "mean_label": float(data.labels.mean()),
             "irrelevant_value": float(values[members[0]].mean()),
             "signs": [float(right[tokens].mean()) for tokens in members[1:]],
-            "signs_as_seen": [float(as_seen[tokens].mean()) for tokens in members[1:]],
             "selection": [float(scores[tokens].mean()) for tokens in members],
             **corpus.token_importance(posterior, scores, values, rng),
         }

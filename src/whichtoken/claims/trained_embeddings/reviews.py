@@ -98,7 +98,6 @@ class ReviewImportance(Experiment[Point]):
             history = train_cls(model, train.counts, train.labels, plan, rng, guards=guards)
         measured = {
             "loss": model.loss(train.counts, train.labels),
-            "accuracy": float(np.mean(model.decision(train.counts) * train.labels > 0)),
             "losses": history.losses,
             **corpus.token_importance(posterior_difference(train.counts, train.labels), *model.scores(), rng),
         }

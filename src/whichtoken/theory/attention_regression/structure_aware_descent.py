@@ -195,11 +195,6 @@ class Iterate(Shown):
         return float(np.linalg.norm(self.Q))
 
     @property
-    def logit_peak(self) -> float:
-        """|Q|_op; from 0.707 on the error no longer falls as 1/n."""
-        return float(linalg.svdvals(self.Q)[0])
-
-    @property
     def imbalance(self) -> float:
         """Relative distance of P^T P and Q^T Q from proportional."""
         return imbalance(self.P, self.Q)

@@ -375,8 +375,6 @@ class Rival(Shown):
         Pairs of a relevant and another token that it ties.
     exact : bool
         Whether all selections were excluded; otherwise the norm is only an upper bound.
-    nodes : int
-        Problems solved.
 
     Examples
     --------
@@ -391,7 +389,6 @@ class Rival(Shown):
     scores: Vector
     tied: NDArray[np.int64]
     exact: bool
-    nodes: int
 
 
 def smallest_rival(embeddings: ArrayLike, counts: Any, labels: ArrayLike) -> Rival:
@@ -449,7 +446,7 @@ def smallest_rival(embeddings: ArrayLike, counts: Any, labels: ArrayLike) -> Riv
         for state in (APART, TIED):
             stack.append(np.where(np.arange(len(pairs)) == pair, state, states))
     tied = pairs[best_states == TIED] if len(best_states) else pairs[:0]
-    return Rival(best, triangle.T @ best_p, tied, not stack, nodes)
+    return Rival(best, triangle.T @ best_p, tied, not stack)
 
 
 def _pairs(counts: Any, labels: ArrayLike) -> NDArray[np.int64]:
