@@ -80,6 +80,31 @@ def test_a_solver_that_strays_is_told_so_in_numbers(place, loss):
     state = np.zeros(8)
     state[place] = 1000.0
     with np.errstate(all="ignore"):
-        equations, _ = _balance(training, law, state, np.full(law.label.size, np.nan))
-    assert np.isfinite(equations).all()
-    assert np.abs(equations).max() > 0.5
+        equations, sizes, slopes, _ = _balance(training, law, state, np.full(law.label.size, np.nan))
+    assert np.isfinite(equations / sizes).all()
+    assert np.isfinite(slopes).all()
+    assert np.abs(equations / sizes).max() > 0.5
+
+
+@pytest.mark.parametrize("loss", ["logistic", "square"])
+def test_slopes_are_those_of_the_equations(loss):
+    training = Training(Task(**COMMON), 2.0, 1.3, 0.05, loss=loss)
+    law = _law(training, 256, 0)
+    state = np.array([0.4, -0.3, 0.7, -0.2, 0.3, 0.5, 0.2, -0.1])
+
+    def equations(x):
+        return _balance(training, law, x, np.full(law.label.size, np.nan))[0]
+
+    slopes = _balance(training, law, state, np.full(law.label.size, np.nan))[2]
+    step = 1e-5 * np.eye(8)
+    differences = np.stack([(equations(state + one) - equations(state - one)) / 2e-5 for one in step], axis=1)
+    np.testing.assert_allclose(slopes, differences, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("strength", [0.05, 0.5, 4.0, 15.0])
+@pytest.mark.parametrize("samples_per_dim", [0.01, 1.0, 1e5])
+def test_weak_and_strong_signals_are_solved_with_few_and_many_samples(strength, samples_per_dim):
+    training = Training(Task(20, 2, strength, 0.3), samples_per_dim, 0.2, 0.01)
+    error, train_loss = training.solve(256)
+    assert 0 <= error < 0.75
+    assert 0 <= train_loss < 1

@@ -93,9 +93,12 @@ def design_error(
     where the equations cannot be solved.
     """
     alignment = query_steps(task, query_share * samples_per_dim, bias_correction, learning_rate).alignment
-    law = attention_law(task, alignment, inverse_temperature, kept_points(points, task.length))
-    point = solve_readout(law, LOSS, (1 - query_share) * samples_per_dim, ridge)
-    if point.residual > SOLVED:
+    point = None
+    # the solution for few points is near that for many
+    for size in sorted({min(points, GRID_POINTS), kept_points(points, task.length)}):
+        law = attention_law(task, alignment, inverse_temperature, size)
+        point = solve_readout(law, LOSS, (1 - query_share) * samples_per_dim, ridge, point)
+    if point is None or point.residual > SOLVED:
         return math.nan
     return law.error(
         point.query_overlap, point.signal_overlap, point.bias, point.signal_overlap**2 + point.rest_norm**2

@@ -34,6 +34,7 @@ Array = NDArray[np.float64]
 
 MODELS = ("attention", "pooled", "vectorized")
 SOBOL_SIZES = (1 << 11, 1 << 13, 1 << 15, 1 << 17)  # points per class, tried in turn until an accuracy is reached
+LAX, LAX_SIZE = 1e-2, 1 << 9  # an accuracy for which fewer points may do
 SCRAMBLES = 4
 TRAPEZOID_SIZES: tuple[int, ...] = (385, 769)
 TRAPEZOID_REACH = 8.5  # the Gaussian density there is 1e-16 of its peak
@@ -108,7 +109,7 @@ class FeatureLaw(Shown):
 
 
 def refinements(
-    task: Task, model: str, alignment: float | None, inverse_temperature: float | None
+    task: Task, model: str, alignment: float | None, inverse_temperature: float | None, accuracy: float = 0.0
 ) -> Iterator[list[FeatureLaw]]:
     """Ever finer discretizations of what a model's readout sees, each as independent copies, for error bars.
 
@@ -127,7 +128,8 @@ def refinements(
     if inverse_temperature != 0:
         # the usual sizes, as far as the budget goes for this length, and two sizes whatever the length
         most = max(1 << 7, 1 << (FLOAT_BUDGET // drawn_length(task.length)).bit_length() - 1)
-        usual = tuple(size for size in SOBOL_SIZES if size <= most)
+        tried = (LAX_SIZE, *SOBOL_SIZES) if accuracy >= LAX else SOBOL_SIZES
+        usual = tuple(size for size in tried if size <= most)
         copies, sizes = SCRAMBLES, usual if most >= SOBOL_SIZES[1] else (most // 4, most)
     check_range("alignment", alignment, -1.0, 1.0, include_low=True, include_high=True)
     check_range("inverse_temperature", inverse_temperature, 0.0, math.inf, include_low=True)

@@ -32,7 +32,8 @@ from whichtoken.theory.sparse_tokens.token_noise import Tokens, drawn_length, to
 Array = NDArray[np.float64]
 MAX_POINTS = 1 << 14
 FLOAT_BUDGET = 1 << 22  # token noise drawn per class, which limits the points for long sequences
-SEARCH_POINTS = 1 << 11  # for the choice of temperature and threshold
+SEARCH_POINTS = 1 << 11  # for the choice of temperature and threshold, and of the grid's threshold
+GRID_POINTS = 1 << 9
 THRESHOLDS = 41
 UNSEEN = 1e-4  # errors below which draws of several signal tokens are not trusted
 RARE = 0.05  # false alarms below which they are counted by their highest token
@@ -334,13 +335,13 @@ def _softmax_sums(task: Task, grid: Array, points: int, seed: int) -> list[tuple
 
 
 def _best_threshold(task: Task, tau: float, positive: Array, negative: Array) -> tuple[float, float]:
-    def error(threshold: float) -> float:
-        mistakes = attention_mistakes(task.length, task.strength, tau, threshold, positive, negative)
-        return _sampled_rate(task, *mistakes).error
+    def error(threshold: float, points: int = SEARCH_POINTS) -> float:
+        sums = positive[:, :points], negative[:, :points]
+        return _sampled_rate(task, *attention_mistakes(task.length, task.strength, tau, threshold, *sums)).error
 
     highest = math.sqrt(2 * math.log(task.length))
     grid = np.linspace(-2.0, max(task.strength, highest) + 4.0, THRESHOLDS)
-    best = int(np.argmin([error(t) for t in grid]))
+    best = int(np.argmin([error(t, GRID_POINTS) for t in grid]))
     bracket = (grid[max(best - 1, 0)], grid[min(best + 1, THRESHOLDS - 1)])
     found = minimize_scalar(error, bounds=bracket, method="bounded", options={"xatol": 1e-3})
     return float(found.fun), float(found.x)

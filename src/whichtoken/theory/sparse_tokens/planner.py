@@ -33,12 +33,13 @@ from whichtoken.theory.sparse_tokens.feature_law import MODELS
 from whichtoken.theory.sparse_tokens.limits import attention_oracle, bayes_oracle, linear_oracle
 from whichtoken.theory.sparse_tokens.readout import capacity, erm
 from whichtoken.theory.sparse_tokens.token_noise import kept_points
+from whichtoken.threads import one_thread
 
 ACCURACY = 1e-2
 LEAST_SAMPLES = 4
 UNLIMITED = 1e5  # samples per weight that stand for all the data in the world
 POINTS = 1 << 13
-ROOT_POINTS = 1 << 12
+ROOT_POINTS, SEARCH_POINTS = 1 << 12, 1 << 10
 NEARBY = 4  # times the samples, within which a design stays good
 ORACLE_POINTS = 1 << 11
 CAPACITY_POINTS = 1 << 15  # that of a strong signal is known to a tenth only, and would take seconds otherwise
@@ -146,6 +147,7 @@ class Plan(Shown):
         )
 
 
+@one_thread()
 def plan(
     *,
     length: int,
@@ -203,7 +205,9 @@ def plan(
     task = Task(length, signal_tokens, strength, prevalence)
     floor = bayes_oracle(**asdict(task))
     _check_target(task, target_error, floor.error)
-    needed = {model: _samples_needed(task, dim, model, target_error) for model in (SHARED, *MODELS)}
+    needed: dict[str, int | None] = {}
+    for model in (SHARED, *MODELS):  # the second needs a little more than the first
+        needed[model] = _samples_needed(task, dim, model, target_error, needed.get(SHARED))
     if samples is None:
         samples = _samples_to_plan(needed, task, target_error)
     design, shared = best_design(task, samples / dim), best_shared_design(task, samples / dim)
@@ -260,30 +264,37 @@ def _error(task: Task, model: str, samples_per_dim: float, design: Design | None
     return erm(model=model, samples_per_dim=samples_per_dim * share, **settings).test_error
 
 
-def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> int | None:
+def _samples_needed(task: Task, dim: int, model: str, target: float | None, near: int | None = None) -> int | None:
     """Least number of samples that reaches the target: doublings until it does, then a root below the last.
 
-    The best design changes with the samples, so the root is found again with the design that is best there.
+    The doublings begin at `near`, or halve it until it does not. The best design changes with the samples, so the root is
+    found again with the design that is best there.
     """
     if target is None:
         return None
 
-    def excess(log_alpha: float, design: Design | SharedDesign | None) -> float:
+    def excess(log_alpha: float, design: Design | SharedDesign | None, points: int = ROOT_POINTS) -> float:
         alpha = math.exp(log_alpha)
-        error = design.error(task, alpha, points=ROOT_POINTS) if design else _error(task, model, alpha, None)
+        error = design.error(task, alpha, points) if design else _error(task, model, alpha, None)
         return math.inf if math.isnan(error) else math.log(max(error, LEAST) / target)
 
     def design(log_alpha: float, refine: bool) -> Design | SharedDesign | None:
         designer = DESIGNERS.get(model)
         return designer(task, math.exp(log_alpha), refine) if designer else None
 
+    def reached(log_alpha: float) -> bool:
+        rough = design(log_alpha, refine=False)
+        return (rough is None or excess(log_alpha, rough, SEARCH_POINTS) <= 0) and excess(log_alpha, rough) <= 0
+
     most = math.log(_unlimited_samples(task, model))
     # a refined design takes seconds, and only counts where the grid's does not reach the target
     if all(excess(most, design(most, refine)) > 0 for refine in (False, True)):
         return None
-    least = high = math.log(LEAST_SAMPLES / dim)
-    while high < most and excess(high, design(high, refine=False)) > 0:
+    least, high = math.log(LEAST_SAMPLES / dim), math.log((near or LEAST_SAMPLES) / dim)
+    while high < most and not reached(high):
         high += math.log(2)
+    while high > least and reached(high - math.log(2)):
+        high -= math.log(2)
     for _ in range(REDESIGNS if model in DESIGNERS else 1):
         chosen, low = design(high, refine=True), high - math.log(2)
         if excess(high, chosen) > 0:  # the design behind `high` is better still

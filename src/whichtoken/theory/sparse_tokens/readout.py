@@ -144,7 +144,7 @@ def erm(
     check_range("samples_per_dim", samples_per_dim, 0.0, math.inf)
     check_range("ridge", ridge, 0.0, math.inf, include_low=True)
     check_range("accuracy", accuracy, 0.0, 1.0)
-    laws = refinements(task, model, alignment, inverse_temperature)
+    laws = refinements(task, model, alignment, inverse_temperature, accuracy)
     parameters = length if model == "vectorized" else 1
     if ridge == 0.0:
         threshold: float = parameters
@@ -274,7 +274,7 @@ def capacity(
     """
     task = Task(length, signal_tokens, strength, prevalence)
     overlaps, value = np.zeros(3), math.nan
-    for laws in refinements(task, model, alignment, inverse_temperature):
+    for laws in refinements(task, model, alignment, inverse_temperature, accuracy):
         values = []
         for law in laws:
             violation, overlaps = _least_violation(law, overlaps)

@@ -29,13 +29,11 @@ from functools import cached_property
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.optimize import root
 
-from whichtoken.attention import pool_weights
 from whichtoken.checks import check_choice, check_range
 from whichtoken.datasets.sparse_tokens import Task
 from whichtoken.display.shown import Shown
-from whichtoken.theory.sparse_tokens.alignment import TwoSteps, loss_slope, slopes_at_zero, two_steps
+from whichtoken.theory.sparse_tokens.alignment import TwoSteps, slopes_at_zero, two_steps
 from whichtoken.theory.sparse_tokens.feature_law import attention_law
 from whichtoken.theory.sparse_tokens.readout import solve_readout
 from whichtoken.theory.sparse_tokens.saddle import logistic_prox
@@ -47,7 +45,12 @@ LOSSES = ("logistic", "square")
 POINTS = 1 << 13
 COPIES = 4
 LONGEST = 512  # tokens up to which the shares are computed; beyond, they are below the accuracy of everything else
-SOLVED = 1e-6
+FEW_POINTS = 1 << 8  # whose solution is near that of many
+RESIDUAL = 1e-9  # imbalance that is aimed at
+SOLVED = 1e-6  # and at which the equations count as solved
+MAX_LOG_STEP = 2.0
+SHORTEST = 1e-3  # part of Newton's step
+TINY = 1e-12
 LEARNING_RATE = 0.5
 NOTHING = 1e-9  # length of an axis that is none
 FARTHEST = 100.0  # logarithm of a size that no solution has
@@ -185,24 +188,24 @@ class Training:
         if self.task.length > LONGEST:
             norm2 = start.signal_overlap**2 + start.rest_norm**2
             return fresh.error(start.query_overlap, start.signal_overlap, start.bias, norm2), start.train_loss
-        law = _law(self, points, seed)
-        prox = np.full(law.label.size, np.nan)
+        law, few = _law(self, points, seed), min(points, FEW_POINTS)
         along, beside, third = law.signal
         off = max(math.sqrt(1 - along**2), NOTHING)
-        # start from what a readout of fresh samples has of the signal, on both axes off the query
-        toward = start.signal_overlap / off
-        overlaps = [start.query_overlap, toward * beside, toward * third]
-        first = [*overlaps, *start.state[2:], 0.0, 0.0]
-        for method in ("hybr", "lm"):  # the first is quicker, the second comes from farther away
-            found = root(lambda x: _balance(self, law, x, prox)[0], first, tol=1e-9, method=method)
-            balance, train_loss = _balance(self, law, found.x, prox)
-            if np.abs(balance).max() < SOLVED:
-                break
-        else:
+
+        def first(size: int) -> Array:
+            """What a readout of so many fresh samples has of the signal, on both axes off the query."""
+            fresh = attention_law(self.task, along, self.inverse_temperature, size, seed)
+            start = solve_readout(fresh, self.loss, self.samples_per_dim, self.ridge)
+            toward = start.signal_overlap / off
+            return np.array([start.query_overlap, toward * beside, toward * third, *start.state[2:], 0.0, 0.0])
+
+        x, train_loss = _newton(self, law, _newton(self, _law(self, few, seed), first(few))[0])
+        if math.isnan(train_loss):
+            x, train_loss = _newton(self, law, first(points))
+        if math.isnan(train_loss):
             return math.nan, math.nan
-        om, mu, m, b, log_sig = found.x[:5]
-        signal = (beside * mu + third * m) / off
-        return fresh.error(om, signal, b, mu**2 + m**2 + math.exp(2 * log_sig)), train_loss
+        norm2 = x[1] ** 2 + x[2] ** 2 + math.exp(2 * x[4])
+        return fresh.error(x[0], (beside * x[1] + third * x[2]) / off, x[3], norm2), train_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,11 +228,10 @@ def _law(training: Training, points: int, seed: int) -> _ReusedLaw:
     beside = (steps.readout_alignment - cosine * along) / off if off > NOTHING else 0.0
     third = math.sqrt(max(1 - along**2 - beside**2, 0.0))
     normals = np.concatenate(list(normal_chunks(points, 2 * task.length + 1, seed)))
-    noise = normals[:, 1 : 1 + task.length], normals[:, 1 + task.length :]
     found = steps.readout_alignment
     carried = (cosine - found * along) / max(1 - found**2, NOTHING)
     axes = _Axes(cosine, off, carried, (along, beside, third))
-    classes = [_class_nodes(training, axes, *noise, label) for label in (1.0, -1.0)]
+    classes = [_class_nodes(training, axes, normals, label) for label in (1.0, -1.0)]
     means, spread, psi, energy = (np.concatenate(column) for column in zip(*classes, strict=True))
     label = np.repeat([1.0, -1.0], points)
     weight = np.where(label > 0, task.prevalence, 1 - task.prevalence) / points
@@ -245,75 +247,149 @@ class _Axes:
     signal: tuple[float, float, float]
 
 
-def _class_nodes(
-    training: Training, axes: _Axes, noise: Array, rest: Array, label: float
-) -> tuple[Array, Array, Array, Array]:
+def _class_nodes(training: Training, axes: _Axes, normals: Array, label: float) -> tuple[Array, Array, Array, Array]:
     """Features (points, 3), rho (points,), and psi and its square norm before scaling, (points, 2) each, of one class."""
     task, steps, alpha = training.task, training.steps, training.samples_per_dim
     length, (along, beside, third) = task.length, axes.signal
     a = slopes_at_zero("logistic")[0 if label > 0 else 1]
     present = np.zeros(length)
     present[: task.signal_tokens] = task.strength * (label > 0)
-    on_query, on_rest = noise + along * present, rest + beside * present
-    seen = steps.readout_norm * (axes.cosine * on_query + axes.off * on_rest)  # t, by the other samples
-    mean = seen.mean(axis=1)
     own_score = -training.lr_readout * a / (alpha * length)  # share of the sample in its score by w1
-    h = loss_slope("logistic", steps.bias + mean + own_score, label)
-    centered = seen - mean[:, None]
-    own = -h / (alpha * length * steps.query_norm)  # share in its score by the query, over P t
-    scores = training.inverse_temperature * (on_query + own[:, None] * centered)
-    attention = pool_weights(scores.ravel(), np.arange(0, scores.size + 1, length)).reshape(scores.shape)
-    picked = (attention * centered).sum(axis=1)
-    own_query = own * picked + axes.carried * own_score / steps.readout_norm
+    seen = steps.readout_norm * axes.cosine, steps.readout_norm * axes.off
+    share = 1 / (alpha * length * steps.query_norm)
+    sums = _attend(
+        normals, present, along, beside, *seen, training.inverse_temperature, steps.bias + own_score, label, share
+    )
+    h, picked, f_query, f_rest, f_third, rho, square = sums
+    own_query = -h * share * picked + axes.carried * own_score / steps.readout_norm
     own_rest = (own_score / steps.readout_norm - axes.cosine * own_query) / max(axes.off, NOTHING)
-    f_query = (attention * on_query).sum(axis=1) + own_query
-    f_rest = (attention * on_rest).sum(axis=1) + own_rest
     # the signal's direction owes nothing to the samples, so what they own along two axes they lack along the third
-    f_third = third * (attention @ present) - (along * own_query + beside * own_rest) / max(third, NOTHING)
+    own_third = -(along * own_query + beside * own_rest) / max(third, NOTHING)
     constant = np.ones(len(h))
     psi = np.stack([a / length * constant, h * picked], axis=1)
-    energy = np.stack([a**2 / length * constant, h**2 * (centered**2).sum(axis=1)], axis=1)
-    return np.stack([f_query, f_rest, f_third], axis=1), (attention**2).sum(axis=1), psi, energy
-
-
-def _balance(training: Training, law: _ReusedLaw, x: Array, prox: Array) -> tuple[Array, float]:
-    """The equations in (om, mu, m, b, log sig, log V, kappa_1, kappa_2) relative to their terms, and the training loss."""
-    alpha, ridge = training.samples_per_dim, training.ridge
-    # a solver may stray where the exponentials overflow: there any large number turns it back
-    sig2, v = math.exp(min(2 * x[4], FARTHEST)), math.exp(min(x[5], FARTHEST))
-    overlaps, b, kappa = x[:3], x[3], x[6:]
-    noise = np.sqrt(law.spread * (overlaps[2] ** 2 + sig2))
-    width = law.spread * v
-    score = law.means @ overlaps + b + noise * law.gauss + v * (law.pulls @ kappa)
-    if training.loss == "square":
-        slope = (score - law.label) / (1 + width)
-        bend, losses = 1 / (1 + width), slope**2 / 2
-    else:
-        slope, bend, losses = _logistic(law.label, score, width, prox)
-    pulled, size = law.weight * slope, float(law.weight @ np.abs(slope))
-    chi = law.weight @ (law.spread * bend)
-    steepness = np.array([ridge, ridge, ridge + chi])
-    energy = pulled @ (law.spread * slope)
-    caught = pulled @ law.pulls
-    equations = np.concatenate([
-        (steepness * overlaps + pulled @ law.means) / size,
-        [pulled.sum() / size],
-        [1 - alpha * v * (ridge + chi)],
-        [1 - alpha * v**2 * (energy - caught @ caught) / sig2],
-        (kappa - caught) / math.sqrt(energy),
-    ])  # fmt: skip
-    return equations, float(law.weight @ losses)
+    energy = np.stack([a**2 / length * constant, h**2 * square], axis=1)
+    means = np.stack([f_query + own_query, f_rest + own_rest, third * f_third + own_third], axis=1)
+    return means, rho, psi, energy
 
 
 @njit(cache=True, nogil=True)
-def _logistic(label, score, width, prox):  # type: ignore[no-untyped-def]
-    """Slope, its derivative by the score, and loss of the logistic envelope; updates `prox`, where the next call starts."""
-    slope, bend, loss = np.empty(label.size), np.empty(label.size), np.empty(label.size)
+def _attend(normals, present, along, beside, seen_query, seen_rest, tau, bias, label, share):  # type: ignore[no-untyped-def]
+    """Per point h, s . Pt, the tokens' mean along query, rest and signal under the attention s, |s|^2 and |Pt|^2: (7, points).
+
+    The noise of a point along the query stands in the columns 1 to L of `normals`, that along the rest of w1 behind it.
+    """
+    points, length = len(normals), present.size
+    out, seen, scores = np.zeros((7, points)), np.empty(length), np.empty(length)
+    for i in range(points):
+        on_query, on_rest = normals[i, 1 : 1 + length], normals[i, 1 + length :]
+        for t in range(length):
+            seen[t] = seen_query * (on_query[t] + along * present[t]) + seen_rest * (on_rest[t] + beside * present[t])
+        mean = seen.mean()
+        for t in range(length):
+            seen[t] -= mean
+        h = -label / (1 + math.exp(min(label * (bias + mean), 700.0)))
+        for t in range(length):
+            scores[t] = tau * (on_query[t] + along * present[t] - h * share * seen[t])
+        peak, total = scores.max(), 0.0
+        for t in range(length):
+            weight = math.exp(scores[t] - peak)
+            total += weight
+            out[1, i] += weight * seen[t]
+            out[2, i] += weight * (on_query[t] + along * present[t])
+            out[3, i] += weight * (on_rest[t] + beside * present[t])
+            out[4, i] += weight * present[t]
+            out[5, i] += weight * weight
+            out[6, i] += seen[t] * seen[t]
+        out[0, i] = h
+        out[1:5, i] /= total
+        out[5, i] /= total * total
+    return out
+
+
+def _newton(training: Training, law: _ReusedLaw, x: Array) -> tuple[Array, float]:
+    """Solution and training loss by Newton's method; the loss is not a number where it does not get there."""
+    prox, length = np.full(law.label.size, np.nan), 1.0
+    here, sizes, slopes, train_loss = _balance(training, law, x, prox)
+    while np.abs(here / sizes).max() > RESIDUAL and length > SHORTEST:
+        step = np.linalg.solve(slopes / sizes[:, None], -here / sizes)
+        trial = x + min(length, MAX_LOG_STEP / max(np.abs(step[4:6]).max(), TINY)) * step
+        there = _balance(training, law, trial, prox)
+        if np.linalg.norm(there[0] / sizes) < (1 - 0.1 * length) * np.linalg.norm(here / sizes):
+            x, (here, sizes, slopes, train_loss), length = trial, there, min(2 * length, 1.0)
+        else:
+            length /= 2
+    return x, train_loss if np.abs(here / sizes).max() < SOLVED else math.nan
+
+
+def _balance(training: Training, law: _ReusedLaw, x: Array, prox: Array) -> tuple[Array, Array, Array, float]:
+    """The equations in (om, mu, m, b, log sig, log V, kappa_1, kappa_2), sizes of their terms, slopes (8, 8), training loss."""
+    alpha, ridge = training.samples_per_dim, training.ridge
+    # a solver may stray where the exponentials overflow: there any large number turns it back
+    sig2, v = math.exp(min(2 * x[4], FARTHEST)), math.exp(min(x[5], FARTHEST))
+    overlaps, kappa = x[:3], x[6:]
+    nodes = (law.label, law.weight, law.means, law.spread, law.gauss, law.pulls)
+    sums, by, size, loss = _reused_sums(*nodes, training.loss == "square", overlaps, x[3], sig2, v, kappa, prox)
+    energy, caught, chi = sums[4], sums[5:7], sums[7]
+    rest = max(energy - caught @ caught, TINY * energy)
+    ridges, root_energy = np.array([ridge, ridge, ridge + chi]), math.sqrt(energy)
+    response, misfit = alpha * v * (ridge + chi), alpha * v**2 * rest / sig2
+    logs = -math.log(response), -math.log(misfit)
+    equations = np.concatenate([ridges * overlaps + sums[:3], sums[3:4], logs, kappa - caught])
+    sizes = np.array([size, size, size, size, 1.0, 1.0, root_energy, root_energy])
+    slopes = np.empty((8, 8))
+    slopes[:4] = by[:4]
+    slopes[:3, :3] += np.diag(ridges)
+    slopes[2] += overlaps[2] * by[7]
+    slopes[4] = -by[7] / (ridge + chi)
+    slopes[5] = -(by[4] - 2 * caught @ by[5:7]) / rest
+    slopes[[4, 5, 5], [5, 4, 5]] += -1.0, 2.0, -2.0
+    slopes[6:] = np.eye(8)[6:] - by[5:7]
+    return equations, sizes, slopes, float(loss)
+
+
+@njit(cache=True, nogil=True)
+def _reused_sums(label, weight, means, spread, gauss, pulls, square, overlaps, b, sig2, v, kappa, prox):  # type: ignore[no-untyped-def]
+    """Sums over the nodes, their slopes in the eight unknowns (8, 8), E|l1| and the loss; updates `prox`.
+
+    The sums are E of l1 times the means (3), l1, rho l1^2, l1 psi (2) and rho D. With r the score and t = rho V, l1 moves by
+    D (dr - l1 dt), and D itself by bent / (1 + t c)^3 (dr - l1 dt) - D^2 dt, c and bent being second and third derivative
+    of the loss.
+    """
+    sums, by, size, loss = np.zeros(8), np.zeros((8, 8)), 0.0, 0.0
+    dr, by_node = np.zeros(8), np.empty(7)
+    level = math.sqrt(overlaps[2] ** 2 + sig2)
     for i in range(label.size):
-        prox[i] = logistic_prox(label[i] * score[i], width[i], prox[i])
-        flat = -1 / (1 + math.exp(min(prox[i], 700.0)))
-        slope[i] = label[i] * flat
-        curvature = -flat * (1 + flat)
-        bend[i] = curvature / (1 + width[i] * curvature)
-        loss[i] = math.log1p(math.exp(-abs(prox[i]))) + max(-prox[i], 0.0)
-    return slope, bend, loss
+        rho, y, w, width = spread[i], label[i], weight[i], spread[i] * v
+        root_rho, pull = math.sqrt(rho), v * (pulls[i, 0] * kappa[0] + pulls[i, 1] * kappa[1])
+        score = b + root_rho * level * gauss[i] + pull
+        for k in range(3):
+            score += means[i, k] * overlaps[k]
+            dr[k] = means[i, k]
+        dr[2] += root_rho * gauss[i] * overlaps[2] / level
+        dr[3], dr[4], dr[5] = 1.0, root_rho * gauss[i] * sig2 / level, pull
+        dr[6], dr[7] = v * pulls[i, 0], v * pulls[i, 1]
+        if square:
+            l1, c, bent = (score - y) / (1 + width), 1.0, 0.0
+            loss += w * l1 * l1 / 2
+        else:
+            prox[i] = logistic_prox(y * score, width, prox[i])
+            flat = -1 / (1 + math.exp(min(prox[i], 700.0)))
+            l1, c = y * flat, -flat * (1 + flat)
+            bent = -y * c * (1 + 2 * flat)
+            loss += w * (math.log1p(math.exp(-abs(prox[i]))) + max(-prox[i], 0.0))
+        d = c / (1 + width * c)
+        bent /= (1 + width * c) ** 3
+        by_node[0], by_node[1], by_node[2], by_node[3] = w * means[i, 0], w * means[i, 1], w * means[i, 2], w
+        by_node[4], by_node[5], by_node[6] = 2 * w * rho * l1, w * pulls[i, 0], w * pulls[i, 1]
+        for k in range(8):
+            dt = width if k == 5 else 0.0
+            moved = dr[k] - l1 * dt
+            by[7, k] += w * rho * (bent * moved - d * d * dt)
+            for j in range(7):
+                by[j, k] += by_node[j] * d * moved
+        for j in range(7):
+            sums[j] += by_node[j] * l1
+        sums[7] += w * rho * d
+        size += w * abs(l1)
+    sums[4] /= 2
+    return sums, by, size, loss

@@ -107,17 +107,20 @@ def _group(size: int, rng: np.random.Generator) -> Tokens:
 def normal_chunks(points: int, dimensions: int, seed: int) -> Iterator[Array]:
     """Standard Gaussian points in chunks of shape (k, dimensions): scrambled Sobol."""
     if points * dimensions <= KEPT_FLOATS:
-        yield _kept_normals(points, dimensions, seed)
+        kept = _kept_normals(dimensions, seed)
+        if len(kept[0]) < points:
+            (kept[0],) = _fresh_normals([points], dimensions, seed)
+            kept[0].flags.writeable = False
+        yield kept[0][:points]
         return
     step = 1 << max(0, (CHUNK_FLOATS // dimensions).bit_length() - 1)  # Sobol points are balanced in powers of two
     yield from _fresh_normals([min(step, points - start) for start in range(0, points, step)], dimensions, seed)
 
 
 @lru_cache(maxsize=4)  # searches over alignment and temperature meet the same noise again; 32 MB each at most
-def _kept_normals(points: int, dimensions: int, seed: int) -> Array:
-    (normals,) = _fresh_normals([points], dimensions, seed)
-    normals.flags.writeable = False
-    return normals
+def _kept_normals(dimensions: int, seed: int) -> list[Array]:
+    """A place for as many points as were asked for yet; fewer of them are the first of these."""
+    return [np.empty((0, dimensions))]
 
 
 @lru_cache(maxsize=8)  # for thousands of dimensions the scramble costs more than the points; 3 MB each for 10 000
