@@ -185,7 +185,7 @@ def test_pages_of_tables_are_written_and_offer_rows_only_when_asked(whichtoken, 
     assert cell in page.read_text()
     bags, page = write(bag_frame(30), tmp_path / "bags.csv"), tmp_path / "bags.html"
     fit = ("fit", "bags", bags, "--model", tmp_path / "bags", "--instance-map", "linear", "--explainer", page)
-    whichtoken(*fit, "--examples", "2")
+    assert "--queries is 1 here" in whichtoken(*fit, "--examples", "2").stdout
     assert str(bag_frame(30)["u"][0]) in page.read_text()
     # the automatic number of queries is one where a page is to be exact
     assert '"n_queries": 1' in (tmp_path / "bags" / "model.json").read_text()

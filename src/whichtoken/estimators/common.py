@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from scipy.special import expit
 
 from whichtoken.display.shown import facts_html
 from whichtoken.display.text import pluralize
+
+if TYPE_CHECKING:
+    from whichtoken.estimators.explainer_page import SavedPage
 
 
 def check_labels(y: ArrayLike, samples: int | None = None) -> NDArray[Any]:
@@ -127,6 +131,52 @@ SHOWN = {
     "n_iter_": "steps",
     "choice_": "choice",
 }
+
+
+class SavesExplainer:
+    """A model that a page can hold: `_save_page` writes it, with settings of its kind."""
+
+    _save_page: Callable[..., SavedPage]
+
+    def save_explainer(
+        self,
+        path: str | Path,
+        examples: Any = (),
+        *,
+        title: str | None = None,
+        card: Mapping[str, Any] | None = None,
+        **about: Any,
+    ) -> SavedPage:
+        """Write one HTML file that holds the model and explains any text, bag or row, without a server or a network.
+
+        Reach for it to show a model to somebody who installs nothing: the page decides at every key stroke, shows what each
+        part adds, and the smallest change of the label, with the arithmetic of this library. A model that a page could only
+        approximate is refused, as is one with several queries, whose smallest deletions are not known.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        examples : texts, bags or rows, optional
+            What the page offers to try; it stands in the page as it is.
+        title : str, optional
+            Heading of the page.
+        card : mapping, optional
+            The card of the model, as `model-card.json` has it.
+        **about
+            Of texts: `min_df` (5 by default; tokens in fewer training documents are left out, since every reader of the page
+            can see its vocabulary), `redact` (words or lines of words that must not be in the page; nor are pairs and triples
+            with them), `most_words` (keep so many tokens at most, those that say most in the training documents) and
+            `compare_on` (texts on which the page is compared with the whole model; the examples unless given).
+            Of bags and rows: `table` (how columns of a table become the features, as `whichtoken fit` stores it: `columns`,
+            `fills` and `levels`); of bags also `bag` (column of a pasted table that says which rows belong together).
+
+        Returns
+        -------
+        SavedPage
+            Path and size; of texts also what was left out, and how many decisions that changes.
+        """
+        return self._save_page(path, examples, title=title, card=card, **about)
 
 
 class FittedSummary:

@@ -267,6 +267,27 @@ class TestData:
         assert "line 2" in answer.json()["error"]
         assert answer.json()["field"] == "pasted"
 
+    def test_pasted_lines_of_one_label_are_refused_beside_them(self, client):
+        answer = client.post("/data/upload", files={"pasted": (None, "praise, good\npraise, fine")})
+        assert (answer.status_code, answer.json()["field"]) == (400, "pasted")
+
+    def test_too_few_texts_for_a_test_are_learned_and_the_page_says_so(self, client, monkeypatch):
+        asked = []
+        monkeypatch.setattr(client.app.state.jobs, "start", lambda request: asked.append(request) or "none")
+        lines = "praise, a good film\nblame, a bad film\npraise, good fun\nblame, bad taste"
+        page = client.post("/data/upload", files={"pasted": (None, lines)})
+        file = re.search(r'name="file" value="([^"]+)"', page.text)[1]
+        client.post("/data/fit", data={"file": file, "kind": "text", "column": "text", "label": "label"})
+        [job] = asked
+        end = fit_model(JobFolder.new(client.app.state.jobs.home, job), job.arguments)
+        assert (end.state, "too few to test it" in end.message) == ("finished", True)
+        text = client.get(job.page).text
+        assert "too few distinct texts for a test" in text
+        assert "held-out rows" not in text
+        assert client.post(f"{job.page}/explain", json={"row": 1}).json()["label"] in ("praise", "blame")
+        for address in ("/data", f"{job.page}/predictions.csv", f"{job.page}/page.html", "/data/compare?a={0}&b={0}".format(job.page[-10:])):
+            assert client.get(address).status_code == 200, address
+
     def test_a_threshold_is_written_into_the_model(self, trained, out):
         from whichtoken.estimators import load_estimator
 

@@ -262,6 +262,7 @@ def fit_bags_file(
         )
     if explainer is not None and queries is None:
         queries = 1
+        say("note: --explainer shows models with one query, so --queries is 1 here instead of chosen by validation")
     elif explainer is not None and queries != 1:
         raise UsageError(f"--explainer shows models with one query; --queries {queries} would not fit")
     roles = BagRoles(bag, label, feature or None, request.split_by, files)

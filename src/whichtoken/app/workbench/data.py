@@ -28,7 +28,6 @@ from whichtoken.errors import UsageError
 HERE, STORE = "whichtoken.app.workbench.data", "whichtoken.app.workbench.model_store"  # modules that workers call
 PREVIEW = 5  # rows
 MOST_COLUMNS = 2000  # that a page lets choose from
-LEAST_DOCUMENTS = 8
 THRESHOLD = Parameter("threshold", 0.5, 0.001, 0.999)
 PAGE_DOCUMENTS = 50  # of the page to download
 
@@ -69,17 +68,16 @@ def _labeled_lines(pasted: str) -> bytes:
     table = io.StringIO()
     writer = csv.writer(table)
     writer.writerow(["label", "text"])
-    lines = [line for line in pasted.splitlines() if line.strip()]
+    lines, labels = [line for line in pasted.splitlines() if line.strip()], set()
     for number, line in enumerate(lines, 1):
         parts = line.split("\t", 1) if "\t" in line else re.split(r"[,;:]", line, maxsplit=1)
         if len(parts) != 2 or not all(part.strip() for part in parts):
             said = f"line {number} has no label before its text; write it as: praise, a wonderful film"
             raise UsageError(said, pasted="")
         writer.writerow([part.strip() for part in parts])
-    if len(lines) < LEAST_DOCUMENTS:
-        raise UsageError(
-            f"{len(lines)} documents are too few to learn from; paste at least {LEAST_DOCUMENTS}", pasted=""
-        )
+        labels.add(parts[0].strip())
+    if len(labels) < 2:
+        raise UsageError("paste documents with at least two different labels, one per line", pasted="")
     return table.getvalue().encode()
 
 

@@ -447,7 +447,7 @@ def reproduce_claim(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
 def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     """Train as `whichtoken fit` does, evaluate on held-out rows beside the baseline, and store the model."""
     from whichtoken.app.evaluation import Scheme
-    from whichtoken.app.fitting import GroupRoles, TextRoles, fit_bags, fit_groups, fit_text
+    from whichtoken.app.fitting import GroupRoles, TextRoles, UntestedFit, fit_bags, fit_groups, fit_text
     from whichtoken.app.pages.evaluation import print_evaluation
     from whichtoken.app.readers import BagRoles
     from whichtoken.app.workbench.model_store import ModelCard, ModelStore
@@ -465,12 +465,17 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     with shown_as(data, "the file"):
         if kind == "text":
             options = {"ngram_range": (1, arguments["ngrams"])}
-            report = fit_text(data, folder / "model", TextRoles(column, label), Scheme(), options=options)
+            roles = TextRoles(column, label)
+            report = fit_text(data, folder / "model", roles, Scheme(), options=options, untested=True)
         elif kind == "bags":
             report = fit_bags(data, folder / "model", BagRoles(column, label), Scheme())
         else:
             report = fit_groups(data, folder / "model", GroupRoles(arguments["prefix"], label), Scheme())
-    print_evaluation(report)
+    tested = not isinstance(report, UntestedFit)
+    if tested:
+        print_evaluation(report)
+    else:
+        print(*report.notes, sep="\n")
     job.report({"done": 2, "total": 3, "said": "predicting the documents"})
     # plain numbers, and None for NaN, which JSON does not have
     text = json.dumps(asdict(report), default=lambda value: value.item() if hasattr(value, "item") else str(value))
@@ -480,6 +485,8 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     # computed now and stored, so that the page of the model opens at once
     for what in ("documents", "importance"):
         store.ask(id, what)
+    if not tested:
+        return JobEnd("finished", f"trained on {pluralize(report.training, 'document')}; too few to test it")
     low, high = report.ours.intervals["accuracy"]
     message = f"accuracy {report.ours.accuracy:.3f} ({low:.3f} to {high:.3f}) on {report.test} held-out rows"
     return JobEnd("finished", message)
@@ -495,13 +502,14 @@ def inspect_folder(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     check_folder(folder)
     label = arguments["label"] or None
     texts, labels = read_texts(Path(arguments["path"]), arguments["column"], label, arguments["most"])
-    job.report({"done": 1, "total": 3, "said": "loading the model"})
+    job.report({"done": 1, "total": 4, "said": "loading the model"})
     with quiet():
         tokenizer, model = load_tokenizer(folder, texts), load_transformer(folder)
     from whichtoken.inspection import inspect
 
-    job.report({"done": 2, "total": 3, "said": f"reading {len(texts)} texts"})
+    job.report({"done": 2, "total": 4, "said": f"reading {pluralize(len(texts), 'text')}"})
     inspection = inspect(model, texts, tokenizer, labels=labels)
+    job.report({"done": 3, "total": 4, "said": "looking closely at the first texts"})
     inspection.to_html(job.path / INSPECTION_PAGE)
     write_text(job.path / INSPECTION_NUMBERS, json.dumps(inspection.as_json(), ensure_ascii=False, allow_nan=False))
     lines = inspection.summary()

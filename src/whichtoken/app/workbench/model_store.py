@@ -71,11 +71,11 @@ class _Report:
     """The part of a model's report that pages show."""
 
     training: int
-    test: int
     notes: list[str]
-    ours: _Scores
-    baseline: _Scores | None
-    majority: _Scores | None
+    test: int = 0  # rows; none where there were too few texts to hold some out
+    ours: _Scores | None = None
+    baseline: _Scores | None = None
+    majority: _Scores | None = None
     judged_by: str = ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -32,6 +32,7 @@ from whichtoken.estimators.bags.training import Pooling, Score, split_weights
 from whichtoken.estimators.bags.validation import BagChoice, ScoreChoice, Search, Selected, choose_map, select_score
 from whichtoken.estimators.common import (
     FittedSummary,
+    SavesExplainer,
     checked_clusters,
     encode_labels,
     predicted,
@@ -57,7 +58,7 @@ RUN_ONLY = ("n_jobs", "verbose")  # how it was run belongs to the run, not to th
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
+class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimator):
     """Classify bags of vectors of which a few decide the label, and say which ones.
 
     Reach for it when a label belongs to a set of instances and you do not know which of them matter: patches of a slide,
@@ -364,45 +365,11 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
 
         return localization(self.instance_scores(X), self.contributions(X), instance_labels)
 
-    def save_explainer(
-        self,
-        path: str | Path,
-        examples: Sequence[Any] = (),
-        *,
-        title: str | None = None,
-        bag: str = "bag",
-        table: Mapping[str, Any] | None = None,
-        card: Mapping[str, Any] | None = None,
-    ) -> SavedPage:
-        """Write one HTML file that holds the model and explains any bag, without a server or a network.
-
-        Reach for it to show a model to somebody who installs nothing: paste a bag and see which instances decide,
-        what each adds, and the smallest deletion that changes the label. The arithmetic is that of
-        this library; a model with two queries, whose smallest deletions are not known, is refused.
-
-        Parameters
-        ----------
-        path : path
-            The file.
-        examples : list of bags, optional
-            Bags that the page offers; they stand in it as they are.
-        title : str, optional
-            Heading of the page.
-        bag : str, default="bag"
-            Column of a pasted table that says which rows belong together.
-        table : mapping, optional
-            How columns of a table become the features, as `whichtoken fit` stores it: `columns`, `fills` and `levels`.
-        card : mapping, optional
-            The card of the model, as `model-card.json` has it.
-
-        Returns
-        -------
-        SavedPage
-        """
+    def _save_page(self, path: str | Path, examples: Any, **about: Any) -> SavedPage:
         from whichtoken.estimators.bags.explainer import save_explainer
 
         check_is_fitted(self)
-        return save_explainer(self, path, examples, title=title, bag=bag, table=table, card=card)
+        return save_explainer(self, path, examples, **about)
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""

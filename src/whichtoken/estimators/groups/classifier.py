@@ -22,6 +22,7 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
 from whichtoken.estimators.common import (
     FittedSummary,
+    SavesExplainer,
     checked_clusters,
     encode_labels,
     plain_label,
@@ -67,7 +68,7 @@ COUNTS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
 @dataclass(eq=False, repr=False)
-class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
+class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMixin, BaseEstimator):
     """Classify rows of a table with the few groups of columns that matter.
 
     Reach for it when columns belong together (the dummies of a category, the lags of a sensor, the genes of a pathway) and you
@@ -327,43 +328,11 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
 
         return pd.DataFrame({"groups": [len(names) or -1 for names in self.counterfactuals(X)]})
 
-    def save_explainer(
-        self,
-        path: str | Path,
-        examples: Any = (),
-        *,
-        title: str | None = None,
-        table: Mapping[str, Any] | None = None,
-        card: Mapping[str, Any] | None = None,
-    ) -> SavedPage:
-        """Write one HTML file that holds the model and explains any row, without a server or a network.
-
-        Reach for it to show a model to somebody who installs nothing: fill in fields or paste a row and see what
-        each group adds, its curves, and the fewest groups that change the label. The arithmetic is that of
-        this library, and the page shows averages and ranges
-        of the columns to every reader.
-
-        Parameters
-        ----------
-        path : path
-            The file.
-        examples : rows, optional
-            Rows that the page offers; they stand in it as they are.
-        title : str, optional
-            Heading of the page.
-        table : mapping, optional
-            How columns of a table become the features, as `whichtoken fit` stores it: `columns`, `fills` and `levels`.
-        card : mapping, optional
-            The card of the model, as `model-card.json` has it.
-
-        Returns
-        -------
-        SavedPage
-        """
+    def _save_page(self, path: str | Path, examples: Any, **about: Any) -> SavedPage:
         from whichtoken.estimators.groups.explainer import save_explainer
 
         check_is_fitted(self)
-        return save_explainer(self, path, examples, title=title, table=table, card=card)
+        return save_explainer(self, path, examples, **about)
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""

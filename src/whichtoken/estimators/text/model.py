@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from inspect import signature
 from pathlib import Path
@@ -18,6 +18,7 @@ from whichtoken.checks import check_choice, check_count, check_range
 from whichtoken.datasets.text_pipeline import TextPipeline
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
+from whichtoken.estimators.common import SavesExplainer
 from whichtoken.estimators.model_folder import OpenedFolder
 from whichtoken.estimators.text.counting import (
     BLOCK,
@@ -94,7 +95,7 @@ class FittedText:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TextModel(FittedText):
+class TextModel(FittedText, SavesExplainer):
     """The half of `TextClassifier` that needs no scikit-learn, which takes longer to load than a sentence to explain."""
 
     text: str | None = None
@@ -235,56 +236,12 @@ class TextModel(FittedText):
         self._refuse_columns("export")
         return _as_json(self) if kind == "json" else _as_sql(self)
 
-    def save_explainer(
-        self,
-        path: str | Path,
-        examples: Sequence[str] = (),
-        *,
-        title: str | None = None,
-        min_df: int = 5,
-        redact: Iterable[str] = (),
-        most_words: int | None = None,
-        compare_on: Iterable[str] | None = None,
-        card: Mapping[str, Any] | None = None,
-    ) -> SavedExplainer:
-        """Write one HTML file that holds the model and explains any text, without a server or a network.
-
-        Reach for it to show a model to somebody who installs nothing: the page decides, colors words, finds smallest
-        deletions and certifies them at every key stroke, with the arithmetic of this library. A model that a page could
-        only approximate is refused.
-
-        Parameters
-        ----------
-        path : path
-            The file.
-        examples : sequence of str, optional
-            Texts that the page offers; they stand in it as they are.
-        title : str, optional
-            Heading of the page.
-        min_df : int, default=5
-            Tokens that stand in fewer training documents are left out: the page shows its vocabulary to every reader.
-        redact : iterable of str, optional
-            Words or lines of words that must not be in the page; nor are pairs and triples with them.
-        most_words : int, optional
-            Keep so many tokens at most, those that say most in the training documents.
-        compare_on : iterable of str, optional
-            Texts on which the page is compared with the whole model; the examples unless given.
-        card : mapping, optional
-            The card of the model, as `model-card.json` has it.
-
-        Returns
-        -------
-        SavedExplainer
-            Its size, what was left out, and how many decisions that changes.
-        """
+    def _save_page(self, path: str | Path, examples: Any, **about: Any) -> SavedExplainer:
         from whichtoken.estimators.text.explainer import save_explainer
 
         check_fitted(self)
         self._refuse_columns("an explainer page")
-        return save_explainer(
-            self, path, examples, title=title, min_df=min_df, redact=redact, most_words=most_words,
-            compare_on=compare_on, card=card,
-        )  # fmt: skip
+        return save_explainer(self, path, examples, **about)
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: arrays as safetensors, the rest as JSON; word pieces and tokenizers files travel with it."""

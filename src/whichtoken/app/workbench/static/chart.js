@@ -44,7 +44,7 @@ export function chart(place, series, { name = "figure", xLabel = "", yLabel = ""
   const axis = (label, log) => ({
     label, stroke: () => style("--quiet"), grid: { stroke: () => style("--line"), width: 1 }, ticks: { stroke: () => style("--line") },
     labelSize: 22, size: label && !log ? 56 : 50, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif",
-    values: (_, splits) => splits.map((value) => value === null ? "" : Math.abs(value) >= 1e4 || (value && Math.abs(value) < 1e-3) ? value.toExponential(0) : `${+value.toPrecision(3)}`),
+    values: (_, splits) => splits.map((value) => value === null ? "" : Math.abs(value) >= 1e6 || (value && Math.abs(value) < 1e-3) ? value.toExponential(0) : `${+value.toPrecision(3)}`),
   });
   const make = () => {
     plot?.destroy();

@@ -79,9 +79,13 @@ function watch(card) {
     progress(now) {
       if (now.total) { bar.max = now.total; bar.value = now.done; }
       const left = now.left ? `, about ${minutes(now.left)} left` : "";
-      said.textContent = now.said || `${Math.floor(100 * now.done / now.total)} %, ${now.done} of ${now.total} done${now.failed ? `, ${now.failed} failed` : ""}${left}`;
+      const share = now.total ? `${Math.floor(100 * now.done / now.total)} %: ` : "";
+      said.textContent = share + (now.said || `${now.done} of ${now.total} done${now.failed ? `, ${now.failed} failed` : ""}${left}`);
     },
-    end() { location.reload(); },  // verdicts, buttons and the log are the server's
+    end(job) {  // a model or an inspection opens by itself where somebody waits for it; verdicts, buttons and the log are the server's
+      const opens = job.page && job.state === "finished" && job.request.kind !== "claim" && location.pathname === `/jobs/${job.id}`;
+      if (opens) location.replace(job.page); else location.reload();
+    },
   });
   source.addEventListener("state", (event) => { state.textContent = JSON.parse(event.data).state; });
 }

@@ -3,6 +3,7 @@ import { ask, element, say } from "./frame.js";
 
 const place = document.getElementById("inspection");
 const shown = (value, digits = 2) => value === null || value === undefined ? "–" : value.toFixed(digits);
+const LEGEND = "Framed: the pick; framed with dashes: the runner-up. Blue tokens speak for the decision, orange ones against it.";
 let found, chosen, maps, texts, facts;
 
 function shade(cell, share) { cell.style.background = `color-mix(in srgb, var(--for) ${Math.round(60 * Math.max(0, Math.min(1, share)))}%, transparent)`; }
@@ -59,7 +60,7 @@ try {
   found = await ask(place.dataset.numbers);
   maps = element("div", "", "maps"); facts = element("section"); texts = element("section"); facts.setAttribute("aria-live", "polite");
   maps.append(map("How confidently", "median gap between pick and runner-up", "gap"), map("Sinks", "share of attention on sinks", "sink_share"), map("Does it matter", "share in what its layer adds", "contribution"));
-  place.replaceChildren(element("p", `${found.texts} texts; picks of the ${found.queries === "cls" ? "first" : "last"} token's query. Choose a head.`), maps, facts, element("h2", "On the texts"), texts);
+  place.replaceChildren(element("p", `${found.texts} texts; picks of the ${found.queries === "cls" ? "first" : "last"} token's query. Choose a head; the darker its blue, the larger the number.`), maps, facts, element("h2", "On the texts"), element("p", LEGEND, "quiet"), texts);
   maps.addEventListener("click", (event) => { const button = event.target.closest("button"); if (button) showHead(+button.dataset.layer, +button.dataset.head); });
   const asked = new URLSearchParams(location.search), layer = asked.get("layer"), number = asked.get("head");
   const known = layer !== null && head(+layer, +number);
