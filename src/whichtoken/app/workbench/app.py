@@ -75,6 +75,6 @@ def create_app(settings: ServerSettings) -> Starlette:
         lifespan=lifespan,
     )
     app.state.settings, app.state.uploads, app.state.stopping = settings, Uploads(), lambda: False
-    app.state.worker, app.state.slow_worker, app.state.designs = Worker(kept=4096), Worker(), {}
+    app.state.worker, app.state.slow_worker, app.state.designs = Worker(kept=4096), Worker(), planner.DEFAULT_DESIGNS
     app.state.jobs, app.state.models = Jobs(settings.home / "jobs"), ModelStore((settings.home / "models").absolute())
     return app

@@ -35,7 +35,6 @@ PARAMETERS = (
     Parameter("samples", 2000, 20, 100_000, doc="labeled sequences you can get", symbol="n"),
     Parameter("target_error", None, 0.001, 0.5, doc="test error you want; may stay empty", symbol="ε"),
 )
-MOST_DESIGNS = 200  # that are kept
 Designs = tuple[tuple[Any, ...], tuple[Any, ...]]  # fields of the `Design` and of the `SharedDesign` of a plan
 DEFAULT_DESIGNS: Designs = (0.45, 1.0, True, math.nan), (1.0, True, math.nan)  # before any plan was made
 
@@ -65,13 +64,6 @@ class StudyNumbers:
 
         return Task(self.length, self.signal_tokens, self.strength, self.prevalence)
 
-    def distance(self, other: StudyNumbers) -> float:
-        """How different two studies are, on the logarithmic scales of the sliders."""
-        names = ("length", "signal_tokens", "strength", "prevalence")
-        pairs = [(getattr(self, name), getattr(other, name)) for name in names]
-        pairs.append((self.samples / self.dim, other.samples / other.dim))
-        return sum(abs(math.log(one / two)) for one, two in pairs)
-
 
 def _page(request: Request) -> Response:
     pilots = [view for view in jobs_of(request).views() if view.request.kind == "pilot"]
@@ -80,21 +72,16 @@ def _page(request: Request) -> Response:
 
 async def _quick(request: Request) -> Response:
     began = time.perf_counter()
-    numbers, known = StudyNumbers.read(request.query_params), request.app.state.designs
-    designs = known[min(known, key=numbers.distance)] if known else DEFAULT_DESIGNS
-    asked = f"{PLANNING}:quick_forecast", numbers, designs
+    asked = f"{PLANNING}:quick_forecast", StudyNumbers.read(request.query_params), request.app.state.designs
     forecast = await worker_of(request).answer(request, *asked, keep=True)
     spent = 1000 * (time.perf_counter() - began)
     return JSONResponse(forecast, headers={"server-timing": f"plan;dur={spent:.1f}"})
 
 
 async def _exact(request: Request) -> Response:
-    numbers, known = StudyNumbers.read(request.query_params), request.app.state.designs
-    asked = f"{PLANNING}:exact_forecast", numbers
-    forecast, known[numbers] = await slow_worker_of(request).answer(request, *asked, keep=True)
-    # quick forecasts nearby now use its designs
-    if len(known) > MOST_DESIGNS:
-        del known[next(iter(known))]
+    asked = f"{PLANNING}:exact_forecast", StudyNumbers.read(request.query_params)
+    # quick forecasts now use its designs
+    forecast, request.app.state.designs = await slow_worker_of(request).answer(request, *asked, keep=True)
     return JSONResponse(forecast)
 
 

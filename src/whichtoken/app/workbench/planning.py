@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, astuple
 from functools import lru_cache
 from typing import Any
@@ -20,21 +19,19 @@ from whichtoken.app.pages.planning import (
 )
 from whichtoken.app.workbench.planner import DEFAULT_DESIGNS, Designs, StudyNumbers
 from whichtoken.files import finite
-from whichtoken.theory.sparse_tokens import Task, capacity, erm, plan
+from whichtoken.theory.sparse_tokens import Task, erm, plan
 from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, SharedDesign, query_steps
 from whichtoken.theory.sparse_tokens.planner import bag_error
 
 QUICK_POINTS = 1 << 9
 LONG = 300  # tokens, beyond which fewer points are used to save time
-LONG_CAPACITY = 100  # tokens, beyond which only the exact plan has attention's capacity
-TRUSTED_CAPACITY = 100  # samples per dimension, beyond which so few points are too inaccurate
 QUICK_CURVE = (0.25, 1.0, 4.0)
 CURVE = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the samples
 NAMES = {**WAYS, **MODELS}  # of the fields of a plan
 
 
 def quick_forecast(numbers: StudyNumbers, designs: Designs = DEFAULT_DESIGNS) -> dict[str, Any]:
-    """Learning curves with the designs of the nearest exact plan, accurate to about a tenth of the error."""
+    """Learning curves with the designs of the last exact plan, accurate to about a tenth of the error."""
     split, shared = Design(*designs[0]), SharedDesign(*designs[1])
     sizes = [max(4, round(multiple * numbers.samples)) for multiple in QUICK_CURVE]
     points = QUICK_POINTS if numbers.length <= LONG else QUICK_POINTS // 2
@@ -52,8 +49,7 @@ def quick_forecast(numbers: StudyNumbers, designs: Designs = DEFAULT_DESIGNS) ->
         "answer": answer_in_words(numbers.samples, least, numbers.task.trivial_error),
         "approximate": True, "samples": sizes, "curves": finite(curves), "names": NAMES,
         "errors": finite({name: curve[middle] for name, curve in curves.items()}),
-        "alignment": steps.alignment, "trivial": numbers.task.trivial_error,
-        "capacities": _quick_capacities(numbers, split),
+        "alignment": steps.alignment, "trivial": numbers.task.trivial_error, "capacities": dict.fromkeys(MODELS),
     }  # fmt: skip
 
 
@@ -89,20 +85,3 @@ def _linear_error(numbers: StudyNumbers, model: str, samples: int) -> float:
         model=model, **asdict(numbers.task), samples_per_dim=samples / numbers.dim, ridge=RIDGE, loss=LOSS, accuracy=1e-2
     )  # fmt: skip
     return float(found.test_error)
-
-
-def _quick_capacities(numbers: StudyNumbers, split: Design) -> dict[str, float | None]:
-    """Samples up to which each model separates its training set; None if that takes too long for a moving slider."""
-
-    def found(model: str, **query: Any) -> float:
-        return capacity(model=model, **asdict(numbers.task), **query, accuracy=1e-2, points=QUICK_POINTS)
-
-    pooled, attention = found("pooled"), math.inf
-    if numbers.length <= LONG_CAPACITY:
-        samples_per_dim = split.query_share * numbers.samples / numbers.dim
-        steps = query_steps(numbers.task, samples_per_dim, split.bias_correction, split.learning_rate)
-        attention = found("attention", alignment=steps.alignment, inverse_temperature=split.inverse_temperature)
-    return {
-        "attention": attention * numbers.dim / (1 - split.query_share) if attention < TRUSTED_CAPACITY else None,
-        "pooled": pooled * numbers.dim, "vectorized": pooled * numbers.length * numbers.dim,
-    }  # fmt: skip

@@ -30,7 +30,7 @@ function show(found) {
     if (tile) tile.textContent = value === null ? "unknown" : (found.approximate ? "≈ " : "") + value.toPrecision(3);
   }
   for (const [model, samples] of Object.entries(found.capacities)) {
-    document.getElementById(`capacity-${model}`).textContent = samples === null ? "separable: computed when you release the slider" : `separable up to ${(found.approximate ? "≈ " : "")}${+samples.toPrecision(2)}`;
+    document.getElementById(`capacity-${model}`).textContent = samples === null ? "separable: computed when you release the slider" : `separable up to ${+samples.toPrecision(2)}`;
   }
   document.getElementById("alignment").textContent = (found.approximate ? "≈ " : "") + found.alignment.toFixed(3);
   document.getElementById("answer").textContent = found.answer;
