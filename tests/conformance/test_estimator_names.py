@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from whichtoken import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier
-from whichtoken.estimators import load_estimator
+from whichtoken.estimators import TextRegressor, load_estimator
 
 SETTINGS = {"cv", "n_jobs", "verbose", "random_state"}  # of all
-STRENGTH = {TextClassifier: "C", BagClassifier: "C", GroupClassifier: "C", AttentionRegressor: "alpha"}
+STRENGTH = {
+    TextClassifier: "C", TextRegressor: "C", BagClassifier: "C", GroupClassifier: "C", AttentionRegressor: "alpha"
+}  # fmt: skip
 OLD = {"ridge", "damping", "progress", "validation_fraction", "seed"}  # other names of the same ideas
 METHODS = {"fit", "predict", "save", "load", "score"}
 REASONS = {"predict_proba", "decision_function", "explain", "counterfactuals", "certificates"}  # of classifiers
@@ -22,7 +24,7 @@ def fitted(kind, classes=2):
     """A model of this kind, and samples."""
     rng = np.random.default_rng(0)
     y = np.arange(60) % classes
-    if kind is TextClassifier:
+    if kind in (TextClassifier, TextRegressor):
         X = [f"{('bad', 'good', 'odd')[label]} film number {i % 7}" for i, label in enumerate(y)]
     elif kind is BagClassifier:
         X = rng.standard_normal((60, 4, 3))
@@ -46,7 +48,7 @@ class TestNames:
         assert type(parameters["verbose"].default) is int
 
     def test_methods(self, kind):
-        wanted = METHODS | (REASONS if kind is not AttentionRegressor else set())
+        wanted = METHODS | (REASONS if kind not in (AttentionRegressor, TextRegressor) else set())
         assert wanted <= {name for name in dir(kind) if callable(getattr(kind, name))}
         if hasattr(kind, "transform"):
             assert {"get_feature_names_out", "set_output"} <= set(dir(kind))
@@ -61,7 +63,7 @@ class TestNames:
         assert str(copy.choice_) == str(model.choice_)
 
     def test_an_explanation_adds_up_and_fits_the_protocol(self, kind):
-        if kind is AttentionRegressor:
+        if kind in (AttentionRegressor, TextRegressor):
             return
         model, X = fitted(kind)
         for item in model.explain(X[:3]):

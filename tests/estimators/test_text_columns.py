@@ -112,6 +112,16 @@ def test_tables_of_polars_give_the_same(frame, model):
     assert model.predict(table[3:4]).tolist() == model.predict(frame[0][3:4]).tolist()  # a row with a gap alone
 
 
+def test_a_dask_frame_is_answered_by_partition(frame, model):
+    dask = pytest.importorskip("dask.dataframe")
+    parts = dask.from_pandas(frame[0], npartitions=3)
+    labels = model.predict(parts[parts["age"] > 60])  # a partition may become empty
+    wanted = frame[0][frame[0]["age"] > 60]
+    assert labels.compute(scheduler="sync").tolist() == model.predict(wanted).tolist()
+    with pytest.raises(UsageError, match="need a table in memory"):
+        TextClassifier(columns=["age", "city"]).fit(parts, frame[1])
+
+
 def test_a_column_of_noise_hardly_matters(frame):
     table = frame[0].assign(noise=np.random.default_rng(5).standard_normal(len(frame[0])))
     model = TextClassifier(columns=["age", "city", "noise"], random_state=0).fit(table, frame[1])

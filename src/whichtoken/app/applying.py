@@ -198,7 +198,9 @@ def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, f
 
 
 def check_reads_texts(opened: OpenedFolder, model: Any) -> None:
-    """Refuse a text model that was fitted on counts."""
+    """Refuse a text model that was fitted on counts, or that gives several labels."""
+    if model.several_labels_:
+        raise UsageError(f"{shown(opened.folder)} gives several labels to a text; use it from Python")
     if not hasattr(model, "vocabulary_"):
         raise UsageError(f"{shown(opened.folder)} was fitted on counts and reads no texts; use it from Python")
 

@@ -7,3 +7,4 @@ from .groups.significance import group_tests as group_tests
 from .model_folder import load_estimator as load_estimator
 from .regression import AttentionRegressor as AttentionRegressor
 from .text.classifier import TextClassifier as TextClassifier
+from .text.regressor import TextRegressor as TextRegressor

@@ -290,7 +290,10 @@ def _plain(value: Any) -> Any:
 CARD, CARD_PAGE, README = "model-card.json", "model-card.html", "README.md"
 FRONT = '---\nlibrary_name: "whichtoken"\n'  # how the README starts
 # kinds of models by the names that hubs have for their tasks
-TASKS = {"text-classifier": "text-classification", "attention-regressor": "tabular-regression"}
+TASKS = {
+    "text-classifier": "text-classification", "text-regressor": "text-classification",
+    "attention-regressor": "tabular-regression",
+}  # fmt: skip
 Array = NDArray[np.float64]
 LARGEST_LABELS = 1 << 28  # bytes of all together: each takes as much as the longest
 
@@ -357,6 +360,7 @@ HOMES = {
     "bag-classifier": ("bags.classifier", "BagClassifier"),
     "group-classifier": ("groups.classifier", "GroupClassifier"),
     "attention-regressor": ("regression", "AttentionRegressor"),
+    "text-regressor": ("text.regressor", "TextRegressor"),
 }
 
 
@@ -370,7 +374,7 @@ def load_estimator(folder: str | Path | OpenedFolder) -> Any:
 
     Returns
     -------
-    TextClassifier, BagClassifier, GroupClassifier or AttentionRegressor
+    TextClassifier, TextRegressor, BagClassifier, GroupClassifier or AttentionRegressor
         Ready to predict and explain.
 
     Raises
@@ -412,6 +416,7 @@ NAMES = {
     "bag-classifier": "A classifier of bags of instances",
     "group-classifier": "A classifier of rows whose columns come in groups",
     "attention-regressor": "A regression by one attention layer",
+    "text-regressor": "A regression on texts",
 }
 
 
@@ -428,6 +433,9 @@ LIMITS = {
     "group-classifier": [
         "The readout is linear in the columns; counterfactuals set whole groups to their training averages.",
         "Groups that were not selected may still carry what the selected ones carry too.",
+    ],
+    "text-regressor": [
+        "It counts words and does not see their order, beyond the pairs and triples that it was asked for."
     ],
     "attention-regressor": ["It approaches least squares and does not beat it.", "The training tokens travel with it."],
 }

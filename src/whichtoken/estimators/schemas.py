@@ -116,7 +116,7 @@ class TextChoice(StoredPart):
     """`Choice` of a text model."""
 
     C: Annotated[Written, Field(gt=0)]
-    loss: Literal["logistic", "squared_hinge"]
+    loss: Literal["logistic", "squared_hinge", "squared"]
     null: NonNegativeFloat
     attention_step: bool
     vectors: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -175,6 +175,8 @@ class TextParameters(StoredPart):
     tokens: list[str]
     vectors: TextVectors | None = None
     encoder: TextEncoder | None = None
+    scaling: tuple[float, PositiveFloat] | None = None  # of a regressor
+    several_labels: list[Whole] | None = None  # of a model of several labels, the place of each in the classes
     columns: dict[str, Any] | None = None  # as `ColumnEncoding` reads it, with the name of the column of texts
     tokenizer: Annotated[WordTokenizer | JsonTokenizer | FunctionTokenizer, Field(discriminator="kind")] | None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from whichtoken.checks import check_range
 from whichtoken.errors import UsageError
-from whichtoken.estimators.common import FittedSummary, checked_clusters
+from whichtoken.estimators.common import FittedSummary, check_labels, checked_clusters
 from whichtoken.estimators.text.counting import (
     CELLS,
     Documents,
@@ -179,8 +179,9 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         ----------
         X : list of str, or counts (n, |S|), dense or sparse
             Also any stream of str, such as a generator; texts are read once and only counts are kept.
-        y : (n,)
-            Labels of two or more kinds; looked at after all texts are read.
+        y : (n,) or (n, k)
+            Labels of two or more kinds; looked at after all texts are read. Or 0 and 1 for each of k labels, of which a document
+            may have none or several; the columns of a DataFrame name them. All share one attention; see `for_label`.
         sample_weight : (n,), optional
             A weight of 2 is the document twice.
         groups : (n,), optional
@@ -200,19 +201,23 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         if self.encoder is not None:
             embeddings, X = source_encoder(self.encoder), listed_texts(X)
             texts = X
-        counts, labels, copies = learn_counts(self, X, y, classes, vectors)
+        counts, copies = learn_counts(self, X, y, vectors)
+        labels = self._learn_labels(y, counts.shape[0], classes)
         frequent = np.arange(counts.shape[1])
         if vectors is not None:
             frequent = np.flatnonzero(document_frequency(counts) >= self.min_df)
         weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
         together = checked_clusters(groups, counts.shape[0])
-        if self.min_class > 1:
+        several = labels.ndim == 2 or self._learns_numbers
+        if several:
+            self._refuse_for(labels)
+        elif self.min_class > 1:
             kept = leave_out_rare_classes(self, labels)
             beside = None if beside is None else beside[kept]
             counts, labels, weights, copies = counts[kept], labels[kept], weights[kept], copies[kept]
             texts = [text for text, keep in zip(texts, kept, strict=False) if keep]
             together = None if together is None else together[kept]
-        codes = encode_classes(labels, counts.shape[0], self.classes_)
+        codes = labels if several else encode_classes(labels, counts.shape[0], self.classes_)
         if self.threshold is not None and (len(self.classes_) > 2 or self.dim is not None):
             raise ValueError(
                 f"threshold={self.threshold!r} is for two classes and dim=None; y has {len(self.classes_)} classes"
@@ -328,6 +333,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
             )
         table = self._table(X)
         counts = count_documents(self, self._split(table)[0])
+        self._refuse_several("partial_fit")
         labels = encode_classes(y, counts.shape[0], self.classes_)
         weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
         embedding = None if self._vectors is None else self._vectors.embedding
@@ -352,6 +358,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         the columns `_low` and `_high` of an interval. More than two classes: one block of rows per class against the rest.
         """
         check_is_fitted(self)
+        self._refuse_several("token_importance")
         return bootstrap_importance(self, X, y, repeats, level) if repeats else _sorted(_table(self))
 
     def _fitted_facts(self) -> dict[str, object]:
@@ -394,6 +401,65 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         if self._columns is not None and isinstance(scores, SpelledScores):
             self._columns = replace(self._columns, weights=scores.direction)
 
+    _learns_numbers = False  # what a `TextRegressor` is made of does
+
+    def _learn_labels(self, y: Any, documents: int, classes: ArrayLike | None) -> NDArray[Any]:
+        """Labels of the documents, (n,), or 0 and 1 for each of several, (n, k); sets the classes."""
+        given = y.compute() if is_partitioned(y) else y
+        given = given.toarray() if sparse.issparse(given) else given
+        self.several_labels_ = np.ndim(given) == 2 and np.shape(given)[1] > 1
+        if not self.several_labels_:
+            labels = check_labels(given, documents)
+            self.classes_ = np.unique(check_labels(classes) if classes is not None else labels)
+            if len(self.classes_) < 2:
+                raise ValueError(f"y has one class ({self.classes_.tolist()[0]!r}); two or more classes are needed")
+            return labels
+        marks = np.asarray(given)
+        if len(marks) != documents or not np.isin(marks, (0, 1)).all():
+            raise ValueError(
+                f"y of shape {marks.shape} must have one row for each of {documents} documents, of 0 and 1 for each label"
+            )
+        self.classes_ = np.array(getattr(given, "columns", np.arange(marks.shape[1])))
+        if len(set(self.classes_.tolist())) < len(self.classes_):
+            raise ValueError(f"y has two columns of one name: {', '.join(map(str, self.classes_[:8]))}")
+        same = np.flatnonzero(marks.min(axis=0) == marks.max(axis=0))
+        if same.size:
+            raise ValueError(f"label {self.classes_.tolist()[same[0]]!r} is the same for every document; leave it out")
+        return marks.astype(np.int64)
+
+    def _refuse_for(self, labels: NDArray[Any]) -> None:
+        """Refuse parameters that are for classes."""
+        plain = {"encoder": None, "class_weight": None, "threshold": None, "dim": None, "n_queries": 1, "min_class": 1}
+        for name, value in {**plain, "loss": "auto"}.items():
+            if getattr(self, name) != value:
+                what = "one class per document" if labels.ndim == 2 else "classes, not for numbers"
+                raise UsageError(f"{{{name}}} is for {what}; leave it out", **{name: getattr(self, name)})
+
+    def for_label(self, label: Any) -> TextClassifier:
+        """The two-class model of one of several labels, with the attention that all share: its reasons, deletions, certificates.
+
+        Its classes are False and True.
+        """
+        check_is_fitted(self)
+        if not self.several_labels_ or label not in self.classes_.tolist():
+            known = ", ".join(map(str, self.classes_[:8])) if self.several_labels_ else "none, as it has classes"
+            raise ValueError(f"label={label!r} is not a label of this model; labels: {known}")
+        k = self.classes_.tolist().index(label)
+        one: TextClassifier = copy(self)
+        one.classes_, one.several_labels_ = np.array([False, True]), False
+        assert self._memory is not None
+        one._memory = replace(self._memory, precision=self._memory.precision[:, k : k + 1])
+        one.values_, one.intercept_ = self.values_[:, :, k : k + 1], self.intercept_[k : k + 1]
+        *tables, sizes, holders = self._statistics
+        every = [table[:, [-1]] - table[:, [k]] for table in tables]
+        pairs = [np.hstack([rest, table[:, [k]]]) for rest, table in zip(every, tables, strict=True)]
+        one._statistics = (*pairs, np.array([sizes[-1] - sizes[k], sizes[k]]), holders)
+        if self._columns is not None:
+            one._columns = replace(self._columns, weights=self._columns.weights[:, k : k + 1])
+        if self._vectors is not None:
+            one._vectors = replace(self._vectors, direction=self._vectors.direction[:, k : k + 1])
+        return one
+
     def _learn_columns(self, X: Any) -> tuple[Any, NDArray[np.float32]]:
         """The texts of a table and what its columns become, (n, k)."""
         from whichtoken.estimators.text.columns import ColumnPart, TextTable
@@ -409,14 +475,22 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
 NUMBERS = ("signed_frequency", "posterior_difference", "value", "selection")
 
 
-def token_statistics(counts: sparse.csr_array, labels: NDArray[np.int64], classes: int) -> tuple[Array, ...]:
-    """Counts and per-document shares by class, (|S|, classes), documents by class, and documents by token, (|S|,)."""
+def token_statistics(counts: sparse.csr_array, labels: NDArray[Any], classes: int) -> tuple[Array, ...]:
+    """Counts and per-document shares by class, (|S|, classes), documents by class, and documents by token, (|S|,).
+
+    Of several labels, a last column is for all documents; of numbers, the classes are below and above the mean.
+    """
+    if labels.ndim == 1:
+        of_class = np.eye(classes)[(labels > 0).astype(np.int64) if labels.dtype.kind == "f" else labels]
+    else:
+        of_class = np.hstack([labels, np.ones((len(labels), 1))])
+        classes += 1
     tokens = counts.shape[1]
     totals, shares, sizes = np.zeros((tokens, classes)), np.zeros((tokens, classes)), np.zeros(classes)
     holders = np.zeros(tokens)
     first = 0
     for block in row_blocks(counts):
-        members = np.eye(classes)[labels[first : first + block.shape[0]]]  # (n, classes)
+        members = of_class[first : first + block.shape[0]]  # (n, classes)
         lengths = block.sum(axis=1)
         totals += block.T @ members
         shares += (sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ block).T @ members

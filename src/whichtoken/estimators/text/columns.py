@@ -55,6 +55,12 @@ class TextTable:
         reader.add(table.select(list(columns)).to_pandas())
         return cls(table[text].to_list(), reader.finish(learned=learned))
 
+    @classmethod
+    def blank(cls, encoding: ColumnEncoding) -> TextTable:
+        """One row without anything, for the form of an answer."""
+        gaps = np.full((1, len(encoding.columns)), np.nan)
+        return cls(["-"], MixedColumns(encoding.columns, gaps, dict.fromkeys(encoding.levels, ())))
+
     def rows(self, chosen: NDArray[Any]) -> TextTable:
         """Some of the rows, by number or by mask."""
         texts = list(self.texts)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import sparse
 
 from whichtoken.attention import pool_weights
@@ -44,7 +44,9 @@ class Documents:
     """Amounts include the start of the attention, so that selection scores start from 0 and a ridge pulls them there."""
 
     amounts: sparse.csr_array  # (n, |S|)
-    labels: NDArray[np.int64]  # number of the class, (n,)
+    labels: NDArray[
+        Any
+    ]  # number of the class, (n,); 0 or 1 for each of several labels, (n, k); or a number to learn, (n,)
     weights: Array  # (n,)
     classes: int
     vectors: NDArray[np.float32] | None = None  # of the tokens, (|S|, dim)
@@ -52,15 +54,15 @@ class Documents:
 
     @property
     def outputs(self) -> int:
-        """One for two classes, otherwise one per class."""
-        return 1 if self.classes == 2 else self.classes
+        """One for two classes or a number, otherwise one per class or label."""
+        return 1 if self.labels.ndim == 1 and self.classes == 2 else self.classes
 
     @property
     def targets(self) -> Array:
-        """1 for the class of a document, (n, outputs)."""
-        if self.classes == 2:
-            return self.labels[:, None].astype(np.float64)
-        return np.eye(self.classes)[self.labels]
+        """1 for the class or the labels of a document, or its number, (n, outputs)."""
+        if self.labels.ndim == 2 or self.classes == 2:
+            return np.asarray(self.labels.reshape(len(self.labels), -1), dtype=np.float64)
+        return np.asarray(np.eye(self.classes)[self.labels])
 
     @property
     def mean_mass(self) -> float:
@@ -309,12 +311,10 @@ def _look_for(tokens: Sequence[str], text: str) -> Iterator[tuple[int, int]]:
 
 
 def learn_counts(
-    model: TextClassifier, X: Any, y: Any, classes: ArrayLike | None = None, vectors: WordVectors | None = None
-) -> tuple[sparse.csr_array, NDArray[Any], NDArray[np.intp]]:
-    """Counts of the training documents, labels and groups of copies; fixes the vocabulary and the classes of the model."""
+    model: TextClassifier, X: Any, y: Any, vectors: WordVectors | None = None
+) -> tuple[sparse.csr_array, NDArray[np.intp]]:
+    """Counts of the training documents and groups of copies; fixes the vocabulary of the model."""
     from sklearn.utils.validation import validate_data
-
-    from whichtoken.estimators.common import check_labels
 
     texts = texts_of(X)
     if texts is None:
@@ -326,7 +326,7 @@ def learn_counts(
             check_sparse("X", X)
         if hasattr(model, "_vocabulary"):
             del model._vocabulary, model.vocabulary_
-        counts, y = validate_data(model, X, y, accept_sparse="csr", dtype=np.float64)
+        counts, _ = validate_data(model, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True)
         counts = _non_negative(counts)
         _refuse_tfidf(model, counts)
         # rows with the same counts; others have the same sum with a chance of one in 2**50
@@ -339,11 +339,7 @@ def learn_counts(
         learned = Vocabulary.learn(tokenizer_of(model), texts, ngrams, model.min_df, vectors)
         model._vocabulary, counts, copies = learned
         model.vocabulary_ = model._vocabulary.names
-    labels = check_labels(y.compute() if is_partitioned(y) else y, counts.shape[0])
-    model.classes_ = np.unique(check_labels(classes) if classes is not None else labels)
-    if len(model.classes_) < 2:
-        raise ValueError(f"y has one class ({model.classes_.tolist()[0]!r}); two or more classes are needed")
-    return counts, labels, copies
+    return counts, copies
 
 
 def check_fitted(model: TextModel) -> None:
@@ -586,20 +582,30 @@ def by_partition(method: Method) -> Method:
     return cast(Method, run)
 
 
+def _blank(model: Any) -> Any:
+    if model._columns is None:
+        return ["-"]
+    from whichtoken.estimators.text.columns import TextTable
+
+    return TextTable.blank(model._columns.encoding)
+
+
 def _answer_part(method: Callable[..., Any], model: Any, others: Any, options: Any, part: Any, framed: bool) -> Any:
     """The answers for one partition: a list, or with the index of the partition."""
     texts = part if hasattr(part, "columns") else list(part)
-    if not len(texts) and not framed:
+    size = len(texts)
+    if not size and not framed:
         return []
     with warnings.catch_warnings():
-        if not len(texts):  # the form of the answer is that for some text
+        if not size:  # the form of the answer is that for some text
             warnings.simplefilter("ignore")
-        found = method(model, texts if len(texts) else ["-"], *others, **options)
+            texts = _blank(model)
+        found = method(model, texts, *others, **options)
     if not framed:
         return list(found)
     import pandas as pd
 
-    values = np.asarray(found)[: len(texts)]
+    values = np.asarray(found)[:size]
     if values.ndim == 2:
         return pd.DataFrame(values, index=part.index, columns=list(model.classes_))
     return pd.Series(values, index=part.index, name=method.__name__)

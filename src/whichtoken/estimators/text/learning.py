@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from whichtoken.estimators.text.model import TextModel
 
 Array = NDArray[np.float64]
-ReadoutLoss = Literal["logistic", "squared_hinge"]
+ReadoutLoss = Literal["logistic", "squared_hinge", "squared"]
 
 TOLERANCE = 1e-5  # gap over the objective
 MOST_PASSES = 60  # over all documents, before Newton's method takes over
@@ -50,7 +50,7 @@ class RidgeProblem:
 
     shares: sparse.csr_array  # attention, (n, |S|)
     rows: NDArray[np.int64]  # documents that take part
-    signs: Array  # -1 or +1, (n,)
+    signs: Array  # -1 or +1, of the squared loss the number to learn, (n,)
     bounds: Array  # C times the weight of a document, (n,)
     loss: ReadoutLoss = "logistic"
     spread: Array | None = None  # inverse precision of the ridge, (|S| + 1,), that of c last; 1 by default
@@ -91,6 +91,8 @@ def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: Solv
     mean = np.zeros(tokens) if problem.mean is None else problem.mean
     start = np.zeros(tokens) if problem.values is None else problem.values
     rows = problem.rows[problem.bounds[problem.rows] > 0]
+    if problem.loss == "squared":
+        return _newton(problem, rows, spread, mean, start, tolerance)
     values, logistic = start.copy(), problem.loss == "logistic"
     duals = problem.bounds / 2 if logistic else np.zeros(len(problem.bounds))
     if near is not None:
@@ -109,11 +111,21 @@ def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: Solv
 
 
 def loss_slopes(margins: Array, loss: ReadoutLoss) -> tuple[Array, Array]:
-    """First and second derivative of the loss in the margin."""
+    """First and second derivative of the loss in the margin, of the squared loss in the residual."""
+    if loss == "squared":
+        return margins, np.ones_like(margins)
     if loss == "logistic":
         wrong = expit(-margins)
         return np.asarray(-wrong), np.asarray(wrong * (1 - wrong))
     return np.asarray(-2 * np.maximum(1 - margins, 0)), np.asarray(2.0 * (margins < 1))
+
+
+def output_slopes(outputs: Array, signs: Array, loss: ReadoutLoss) -> tuple[Array, Array]:
+    """First and second derivative of the loss in the outputs."""
+    if loss == "squared":
+        return loss_slopes(outputs - signs, loss)
+    slopes, bends = loss_slopes(signs * outputs, loss)
+    return signs * slopes, bends
 
 
 def _newton(
@@ -127,7 +139,9 @@ def _newton(
 
     shares, signs, bounds = problem.features[rows], problem.signs[rows], problem.bounds[rows]
     root, root_c = np.sqrt(spread[:-1]), math.sqrt(spread[-1])
-    offset = signs * (shares @ start + problem.bias)
+    squared = problem.loss == "squared"
+    signs, wanted = (np.ones(len(rows)), signs) if squared else (signs, 0.0)
+    offset = signs * (shares @ start + problem.bias) - wanted
 
     def margins(z: Array) -> Array:  # less the offset
         g = root * z[:-1]
@@ -140,6 +154,7 @@ def _newton(
     def objective(z: Array) -> tuple[float, Array]:
         m = offset + margins(z)
         losses = np.logaddexp(0, -m) if problem.loss == "logistic" else np.maximum(1 - m, 0) ** 2
+        losses = m**2 / 2 if squared else losses
         return float(bounds @ losses + z @ z / 2), pull_back(bounds * loss_slopes(m, problem.loss)[0]) + z
 
     def hessian_product(z: Array, direction: Array) -> Array:
@@ -278,7 +293,9 @@ def _stacked(solved: Sequence[SolvedValues]) -> tuple[Array, Array]:
 
 
 def output_signs(documents: Documents) -> list[Array]:
-    """-1 and +1 for each output, (n,)."""
+    """-1 and +1 for each output, or the number to learn, (n,)."""
+    if documents.labels.dtype.kind == "f":
+        return [documents.labels]
     return [np.where(column > 0, 1.0, -1.0) for column in documents.targets.T]
 
 
@@ -311,8 +328,8 @@ def step_attention(
         shares = attended.shares[some]
         outputs = shares @ values
         more = 0.0 if documents.columns is None else documents.columns[some] @ scores.direction  # type: ignore[attr-defined]
-        slopes, bends = loss_slopes(signs[some] * (outputs + scores.bias + more), loss)
-        slopes, bends = (part * documents.weights[some, None] for part in (slopes * signs[some], bends))
+        slopes, bends = output_slopes(outputs + scores.bias + more, signs[some], loss)
+        slopes, bends = (part * documents.weights[some, None] for part in (slopes, bends))
         slope += (values * (shares.T @ slopes)).sum(axis=1) - shares.T @ (slopes * outputs).sum(axis=1)
         squares = shares.power(2).T
         curvature += (values**2 * (squares @ bends) - 2 * values * (squares @ (bends * outputs))).sum(axis=1)
@@ -332,8 +349,7 @@ def information(
     for first in range(0, shares.shape[0], BLOCK):
         some = slice(first, first + BLOCK)
         part = shares[some]
-        margins = signs[some] * (part @ values + bias)
-        bends = bounds[some, None] * loss_slopes(margins, recipe.loss)[1]
+        bends = bounds[some, None] * output_slopes(part @ values + bias, signs[some], recipe.loss)[1]
         whole = bends.sum(axis=0)
         total[:-1] += part.power(2).T @ bends - 2 * mean[:, None] * (part.T @ bends) + mean[:, None] ** 2 * whole
         total[-1] += whole
@@ -442,7 +458,8 @@ class Trials:
                 joined = np.concatenate([self._outputs[recipe, place] for place in range(number)])
                 temperature = best_temperature(joined, labels, weights)
                 shares = weights / weights.mean() if weights.any() else np.ones(len(weights))
-                losses, wrong = document_losses(joined * temperature, labels), decide(joined) != labels
+                losses = document_losses(joined * temperature, labels)
+                wrong = decide(joined) != labels if labels.ndim == 1 and labels.dtype.kind != "f" else losses
                 self.found[recipe, number] = trial = Trial(temperature, shares * losses, shares * wrong)
                 if self.report is not None:
                     self.report(
@@ -629,7 +646,7 @@ def decision_threshold(probabilities: Array, second: NDArray[np.bool_], asked: A
     return float(np.clip(edges[np.argmax(np.where(possible, value, -np.inf))], 1e-6, 1 - 1e-6))
 
 
-def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int, copies: Any = None) -> Splits:
+def held_out_splits(labels: NDArray[Any], groups: Any, cv: Any, seed: int, copies: Any = None) -> Splits:
     """Rows to fit on and rows to test on: all folds, or one of very many documents.
 
     What is a copy of a held-out document (the same number in `copies`) is not fitted on.
@@ -640,6 +657,10 @@ def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int, 
     from sklearn.model_selection import GroupKFold, StratifiedKFold, check_cv
 
     rows = np.arange(len(labels))
+    if labels.ndim == 2:  # by the label that is nearest to half of the documents
+        labels = labels[:, np.abs(labels.mean(axis=0) - 0.5).argmin()].astype(np.int64)
+    elif labels.dtype.kind == "f":  # each fold has small and large numbers
+        labels = np.searchsorted(np.quantile(labels, (0.2, 0.4, 0.6, 0.8)), labels)
     if not isinstance(cv, Integral):
         return _testable(list(check_cv(cv, labels).split(rows, labels, groups)), labels, copies)
     sizes = np.sort(np.bincount(labels))
@@ -687,7 +708,11 @@ def log_loss(outputs: Array, labels: NDArray[np.int64], weights: Array) -> float
 
 
 def document_losses(outputs: Array, labels: NDArray[np.int64]) -> Array:
-    """Logistic or softmax loss of each row of outputs (n, outputs), (n,)."""
+    """Loss of each row of outputs (n, outputs), (n,): logistic, its mean over several labels, softmax, or squared for numbers."""
+    if labels.dtype.kind == "f":
+        return np.asarray((outputs[:, 0] - labels) ** 2)
+    if labels.ndim == 2:
+        return np.asarray(np.logaddexp(0.0, np.where(labels > 0, -outputs, outputs)).mean(axis=1))
     if outputs.shape[1] == 1:
         return np.asarray(np.logaddexp(0.0, np.where(labels == 1, -outputs[:, 0], outputs[:, 0])))
     return np.asarray(-log_softmax(outputs, axis=1)[np.arange(len(labels)), labels])
@@ -699,6 +724,9 @@ def best_temperature(outputs: Array, labels: NDArray[np.int64], weights: Array) 
     A normal prior on its logarithm keeps a handful of documents, which may all be right or all be wrong, from an extreme.
     """
     from scipy.optimize import minimize_scalar
+
+    if labels.dtype.kind == "f":
+        return 1.0
 
     def loss(log_factor: float) -> float:
         return len(labels) * log_loss(outputs * np.exp(log_factor), labels, weights) + log_factor**2 / 2
@@ -746,8 +774,11 @@ def fit_documents(
     seed, ridge = int(rng.integers(2**31)), SELECTION_RIDGE / model.attention_C if model.attention_C else np.inf
     Cs = C_GRID if model.C == "auto" else (float(model.C),)
     nulls = NULL_GRID if model.null == "auto" else (float(model.null),)
-    losses: tuple[ReadoutLoss, ...] = ("logistic", "squared_hinge") if documents.classes > 2 else ("logistic",)
-    if model.loss != "auto":
+    several = documents.classes > 2 and documents.labels.ndim == 1
+    losses: tuple[ReadoutLoss, ...] = ("logistic", "squared_hinge") if several else ("logistic",)
+    if documents.labels.dtype.kind == "f":
+        losses = ("squared",)
+    elif model.loss != "auto":
         losses = (model.loss,)
     rows = np.arange(len(documents.labels))
     chosen = None
@@ -867,7 +898,7 @@ def _tempered(temperature: float, outputs: Array, documents: Documents, seen: fl
     def loss(log_factor: float) -> float:
         return log_loss(outputs * temperature * np.exp(log_factor), documents.labels, documents.weights)
 
-    if not size or not documents.weights.any():
+    if not size or not documents.weights.any() or documents.labels.dtype.kind == "f":
         return temperature
     weight = min(seen, REMEMBERED) * BEND
     step = minimize_scalar(lambda x: size * loss(x) + weight * x * x / 2, bounds=(-1.0, 1.0), method="bounded").x

@@ -76,6 +76,9 @@ class FittedText:
     """What a fit on texts leaves; apart from the parameters, as a dataclass would take these for some."""
 
     classes_: NDArray[Any]
+    _kind = KIND
+    _scaling: tuple[float, float] | None = None  # of a regressor, the mean and the deviation of the numbers
+    several_labels_: bool = False  # whether a document may have none or several of the classes
     selection_: Array  # (|S|, n_queries)
     values_: Array  # (|S|, n_queries, outputs)
     intercept_: Array  # (outputs,)
@@ -130,11 +133,13 @@ class TextModel(FittedText, SavesExplainer):
     def decision_function(self, X: Any) -> Array:
         """f + b less the threshold: (n,) for two classes, positive for the second; otherwise (n, n_classes)."""
         outputs = self._decisions(X) - self._offset
-        return outputs[:, 0] if len(self.classes_) == 2 else outputs
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
     @by_partition
     def predict(self, X: Any) -> NDArray[Any]:
-        """Labels, (n,)."""
+        """Labels, (n,); of several, 0 or 1 for each, (n, n_classes)."""
+        if self.several_labels_:
+            return (self._decisions(X) > 0).astype(np.int64)
         chosen = decide(self._decisions(X) - self._offset)
         return np.asarray(self.classes_[chosen])
 
@@ -153,6 +158,7 @@ class TextModel(FittedText, SavesExplainer):
         from whichtoken.estimators.text.explanation import explain
 
         check_fitted(self)
+        self._refuse_several("explain")
         return explain(self, X)
 
     def counterfactuals(self, X: Any) -> list[list[str]]:
@@ -201,6 +207,7 @@ class TextModel(FittedText, SavesExplainer):
         from whichtoken.estimators.text.explanation import top_words
 
         check_fitted(self)
+        self._refuse_several("top_words")
         check_count("n", n, 1)
         return top_words(self, n, X, language)
 
@@ -214,6 +221,7 @@ class TextModel(FittedText, SavesExplainer):
         from whichtoken.estimators.text.explanation import mistakes
 
         check_fitted(self)
+        self._refuse_several("mistakes")
         check_count("n", n, 1)
         return mistakes(self, X, y, n)
 
@@ -232,6 +240,7 @@ class TextModel(FittedText, SavesExplainer):
         """The scorer as JSON, or as a SQL query on a table `token_counts(document, token, count)`."""
         check_fitted(self)
         check_choice("kind", kind, ("json", "sql"))
+        self._refuse_several("export")
         self._refuse_encoder("export")
         self._refuse_columns("export")
         return _as_json(self) if kind == "json" else _as_sql(self)
@@ -240,6 +249,7 @@ class TextModel(FittedText, SavesExplainer):
         from whichtoken.estimators.text.explainer import save_explainer
 
         check_fitted(self)
+        self._refuse_several("an explainer page")
         self._refuse_columns("an explainer page")
         return save_explainer(self, path, examples, **about)
 
@@ -250,7 +260,9 @@ class TextModel(FittedText, SavesExplainer):
             "settings": {
                 name: getattr(self, name) for name in signature(TextModel).parameters if name not in NOT_STORED
             },
-            "classes": stored.classes_as_json(self.classes_),
+            "classes": stored.classes_as_json(np.sort(self.classes_)),
+            # the order of the labels is the user's
+            **({"several_labels": np.argsort(np.argsort(self.classes_)).tolist()} if self.several_labels_ else {}),
             "choice": {**asdict(self.choice_), "C": str(self.choice_.C)},
             # may be -inf, which JSON cannot say
             "log_null": str(self.log_null_),
@@ -279,7 +291,9 @@ class TextModel(FittedText, SavesExplainer):
             arrays |= {"encoder_weights": part.weights, "encoder_bias": part.bias}
             described = {"name": part.embeddings.name, "sha256": part.embeddings.sha256, "share": part.share}
             parameters["encoder"] = {**described, "dim": len(part.weights)}
-        stored.save_model(folder, KIND, {**parameters, "tokens": list(names)}, arrays)
+        if self._scaling is not None:
+            parameters["scaling"] = list(self._scaling)
+        stored.save_model(folder, self._kind, {**parameters, "tokens": list(names)}, arrays)
 
     @classmethod
     def load(
@@ -290,7 +304,7 @@ class TextModel(FittedText, SavesExplainer):
 
         Vectors and encoders are not part of the folder: they are read where they were, or from these, and must be the same.
         """
-        _, parameters, tensors = stored.load_model(folder, KIND)
+        _, parameters, tensors = stored.load_model(folder, cls._kind)
         embeddings = _same_source(source_encoder, "encoder", folder, parameters.get("encoder"), encoder)
         source = _same_source(source_vectors, "vectors", folder, parameters.get("vectors"), vectors)
         if analyzer is None and parameters.get("tokenizer") == {"kind": "callable"}:
@@ -305,6 +319,11 @@ class TextModel(FittedText, SavesExplainer):
             model = cls(**dict(settings))
             model._check_parameters()
             model.classes_ = stored.classes_from_json(dict(parts.classes))
+            model._scaling = parts.scaling
+            if parts.several_labels is not None:
+                if sorted(parts.several_labels) != list(range(len(model.classes_))):
+                    raise UsageError("'several_labels' is not an order of the classes")
+                model.several_labels_, model.classes_ = True, model.classes_[parts.several_labels]
             model.choice_, model.log_null_ = Choice(**dict(parts.choice)), parts.log_null
             if np.isnan(model.log_null_) or model.log_null_ == np.inf:
                 raise UsageError(f"'log_null' is {model.log_null_}, not a finite number or -inf")
@@ -436,6 +455,12 @@ class TextModel(FittedText, SavesExplainer):
                 f"{what} is for words alone, and this model has an encoder (share {self._encoder.share:g})"
             )
 
+    def _refuse_several(self, what: str) -> None:
+        if self.several_labels_:
+            raise UsageError(
+                f"{what} is for one label; this model has {len(self.classes_)}: ask for_label({self.classes_.tolist()[0]!r})"
+            )
+
     def _refuse_columns(self, what: str) -> None:
         if self._columns is not None:
             raise UsageError(f"{what} is for words alone, and this model has columns: {', '.join(self.columns or ())}")
@@ -469,6 +494,8 @@ class TextModel(FittedText, SavesExplainer):
 
     def _probabilities(self, outputs: Array) -> Array:
         scaled, shifts = self.choice_.temperature * outputs, self._shifts
+        if self.several_labels_:
+            return np.asarray(expit(scaled))
         if len(self.classes_) == 2:
             scaled = scaled - (shifts[1] - shifts[0])
             return np.hstack([expit(-scaled), expit(scaled)])
@@ -528,13 +555,17 @@ def _stored_encoder(model: TextModel, described: Any, embeddings: Embeddings, te
     return EncoderPart(embeddings, weights, bias, described.share)
 
 
+def _outputs_of(model: TextModel) -> int:
+    return len(model.classes_) if model.several_labels_ else stored.scores(model.classes_)
+
+
 def _stored_columns(model: TextModel, described: dict[str, Any], tensors: dict[str, Any]) -> ColumnPart:
     from whichtoken.estimators.columns import ColumnEncoding
     from whichtoken.estimators.text.columns import ColumnPart
 
     encoding = ColumnEncoding.from_json({name: part for name, part in described.items() if name != "text"})
     many = len(encoding.names)
-    shapes = {"means": (many,), "scales": (many,), "weights": (many, stored.scores(model.classes_))}
+    shapes = {"means": (many,), "scales": (many,), "weights": (many, _outputs_of(model))}
     found = {f"column_{name}": shape for name, shape in shapes.items()}
     means, scales, weights = stored.arrays({name: tensors.pop(name) for name in found}, found)
     if not (scales > 0).all():
@@ -578,8 +609,8 @@ def add_words(model: TextModel, tokenizer: Tokenizer, names: tuple[str, ...], so
 
 
 def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]], dim: int = 0) -> None:
-    classes, queries = len(model.classes_), model.n_queries
-    outputs = stored.scores(model.classes_)
+    classes, queries = len(model.classes_) + model.several_labels_, model.n_queries
+    outputs = _outputs_of(model)
     shapes = {
         "selection": (tokens, queries),
         "values": (tokens, queries, outputs),
@@ -722,6 +753,7 @@ def _duels(
     model: TextModel, counts: sparse.csr_array, added: Any = 0.0
 ) -> list[tuple[Array, Array, NDArray[np.int64]]]:
     """Values and biases (n,) of the winner against each rival, and the documents of the duel, some at a time."""
+    model._refuse_several("a counterfactual or a certificate")
     if model.selection_.shape[1] > 1:
         raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
     values = model.values_[:, 0]
