@@ -353,42 +353,6 @@ def test_two_queries_find_what_one_cannot():
     assert two > one + 0.1
 
 
-def test_localization(model):
-    rng = np.random.default_rng(5)
-    X = rng.standard_normal((40, 10, 8))
-    truth = np.zeros((40, 10), dtype=bool)
-    truth[np.arange(40), rng.integers(10, size=40)] = True
-    X[truth, 0] += 5  # the signal of the fixture is the first coordinate
-    found = model.localization(X, list(truth))
-    assert found.bags == 40
-    assert found.attention_auc > 0.98
-    assert found.top_hit > 0.9
-    with pytest.raises(ValueError, match="instance_labels of bag 0 have shape"):
-        model.localization(X, [row[:5] for row in truth])
-
-
-def test_diagnosis_recovers_the_task():
-    data = SparseTokens(**TASK, dim=12)
-    found = classifier(refine_steps=0).diagnose(*data.sample(400, np.random.default_rng(0)))
-    assert found.strength_interval[0] < 5 < found.strength_interval[1] + 0.3
-    assert found.informative_share == 0.1
-    assert found.alignment > 0.9
-    assert found.planned_error == pytest.approx(found.cross_validated_error, abs=0.02)
-    assert found.planned_mean_error == pytest.approx(found.cross_validated_mean_error, abs=0.06)
-
-
-@pytest.mark.slow
-def test_diagnosis_of_a_network_has_the_mean_of_the_instances_beside_it():
-    X, y = SparseTokens(**TASK, dim=4).sample(40, np.random.default_rng(0))
-    linear, network = (classifier(instance_map=kind, C=1.0).diagnose(X, y) for kind in ("linear", "network"))
-    assert network.cross_validated_mean_error == linear.cross_validated_mean_error
-
-
-def test_diagnosis_of_too_few_bags(sample):
-    with pytest.raises(ValueError, match="diagnose needs at least 4 bags of each class; one has 2"):
-        classifier().diagnose(sample[0][:10], [1, 1, *[0] * 8])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from whichtoken.estimators.bags.explanation import BagExplanation
-    from whichtoken.estimators.bags.planning import Diagnosis, Localization
     from whichtoken.estimators.explainer_page import SavedPage
     from whichtoken.estimators.model_folder import OpenedFolder
 
@@ -205,7 +204,7 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
 
         tried: dict[str, list[Selected]] = {}
 
-        def selected(kind: str, data: LabeledBags, parts: list[Any]) -> Selected:
+        def selected(kind: str, data: LabeledBags, parts: list[Any]) -> Selected | None:
             search = Search(
                 temperatures=validation.TEMPERATURES
                 if self.inverse_temperature is None
@@ -226,23 +225,23 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
         with one_thread():
             run = Parallel(n_jobs=outer, prefer="threads")
             for kind in kinds:
-                tried[kind] = list(run(delayed(selected)(kind, *pair) for pair in zip(targets, splits, strict=True)))
+                found = list(run(delayed(selected)(kind, *pair) for pair in zip(targets, splits, strict=True)))
+                tried |= {} if None in found else {kind: found}
             kind, log_losses, gains = choose_map(tried) if len(kinds) > 1 else (kinds[0], {}, {})
             trained = run(delayed(part.train)() for part in tried[kind])
         constant = sum(float(entr([data.prevalence, 1 - data.prevalence]).sum()) for data in targets)
         self.choice_ = BagChoice(tuple(part.choice for part in tried[kind]), constant, log_losses, gains)
-        found = list(zip(self.choice_.scores, trained, strict=True))
         if self.verbose:
-            for name, choice in zip(self.classes_[-len(found) :], self.choice_.scores, strict=True):
+            for name, choice in zip(self.classes_[-len(trained) :], self.choice_.scores, strict=True):
                 print(f"class {name}: {choice}", file=sys.stderr)
             if self.choice_.reason:
                 print(self.choice_.reason, file=sys.stderr)
-        self.maps_ = [score.map for _, score in found]
-        most = max(len(score.pooling.queries) for _, score in found)
-        shape = (len(found), most, found[0][1].pooling.queries.shape[1])
+        self.maps_ = [score.map for score in trained]
+        most = max(len(score.pooling.queries) for score in trained)
+        shape = (len(trained), most, trained[0].pooling.queries.shape[1])
         # a score that pools by the mean has one query of zero; more of them, read by nothing, change nothing
         self.queries_, self.readouts_, self.query_intercepts_ = np.zeros(shape), np.zeros(shape), np.zeros(shape[:2])
-        for k, (_, score) in enumerate(found):
+        for k, score in enumerate(trained):
             own = slice(len(score.pooling.queries))
             self.queries_[k, own], self.readouts_[k, own] = score.pooling.queries, score.pooling.readouts
             self.query_intercepts_[k, own] = score.pooling.biases
@@ -351,19 +350,6 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
                 parts += bag_explanations(self, self._bags(part), list(islice(known, len(part))))
             return parts
         return bag_explanations(self, self._bags(X, bag), names)
-
-    def diagnose(self, X: Any, y: ArrayLike) -> Diagnosis:
-        """Signal strength, share of informative instances, alignment, and predicted beside cross-validated errors."""
-        from whichtoken.estimators.bags.planning import diagnose
-
-        bags = clone(self)._bags(X, reset=True)  # the fitted model, if any, is left alone
-        return diagnose(self, bags, y)
-
-    def localization(self, X: Any, instance_labels: list[ArrayLike]) -> Localization:
-        """How well attention and contributions find the instances that are labeled True."""
-        from whichtoken.estimators.bags.planning import localization
-
-        return localization(self.instance_scores(X), self.contributions(X), instance_labels)
 
     def _save_page(self, path: str | Path, examples: Any, **about: Any) -> SavedPage:
         from whichtoken.estimators.bags.explainer import save_explainer

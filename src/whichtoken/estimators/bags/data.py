@@ -20,6 +20,7 @@ from whichtoken.attention.ragged import starts_of
 from whichtoken.checks import check_features, check_sparse
 from whichtoken.display.shown import Shown
 from whichtoken.estimators.bags.files import as_files
+from whichtoken.estimators.common import plain_label
 from whichtoken.machine import require_memory
 
 Array = NDArray[np.float64]
@@ -147,7 +148,7 @@ def first_of_bags(bag: Any, y: Any = None) -> tuple[NDArray[Any], Any]:
     first = labels[np.unique(codes, return_index=True)[1]]
     mixed = np.flatnonzero(labels != first[codes])
     if mixed.size:
-        raise ValueError(f"bag {ids[codes[mixed[0]]]!r} has several labels in y; a bag must have one")
+        raise ValueError(f"bag {plain_label(ids[codes[mixed[0]]])!r} has several labels in y; a bag must have one")
     return ids, first
 
 

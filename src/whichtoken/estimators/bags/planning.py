@@ -20,8 +20,7 @@ from scipy.linalg import qr
 from scipy.special import expit, logit, xlog1py, xlogy
 from scipy.stats import beta, binom
 from sklearn.base import clone
-from sklearn.metrics import average_precision_score, roc_auc_score
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.model_selection import StratifiedKFold
 
 from whichtoken.attention import RaggedArray
 from whichtoken.checks import check_count, check_range
@@ -30,9 +29,8 @@ from whichtoken.display.shown import Shown
 from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bags.classifier import BagClassifier
-from whichtoken.estimators.bags.data import MAPS, LabeledBags, as_bags, instance_scaling
-from whichtoken.estimators.bags.training import Queries
-from whichtoken.estimators.common import encode_labels, signs_of
+from whichtoken.estimators.bags.data import MAPS, as_bags
+from whichtoken.estimators.common import encode_labels
 from whichtoken.theory.sparse_tokens import PilotEstimate, Plan, estimate_task, plan
 from whichtoken.theory.sparse_tokens.design import LEAST, best_shared_design
 from whichtoken.theory.sparse_tokens.pilot import FOLDS as STRENGTH_FOLDS
@@ -682,111 +680,3 @@ def _recommendation(
         f"; {sure} for 95 % confidence" if sure else ", and no number up to 100 times the pilot gives 95 % confidence"
     )
     return f"Plan for about {needed} {unit} to reach an error of {target:g} with {name}, by {basis}{firm}."
-
-
-@dataclass(frozen=True)
-class Diagnosis(Shown):
-    """The task as the data show it, with the planner's errors beside cross-validated ones; None where nothing can be said."""
-
-    samples: int
-    strength: float | None  # of the signal, in noise standard deviations
-    strength_interval: tuple[float, float] | None  # 95 %
-    informative_share: float | None  # instances of a positive bag that carry the signal
-    informative_interval: tuple[float, float] | None  # 95 %
-    alignment: float  # cosine of a query with the signal, from queries of the two halves of the data
-    planned_alignment: float | None  # the theory's, for the planner's split
-    planned_error: float | None
-    planned_mean_error: float | None
-    bayes_floor: float | None
-    cross_validated_error: float
-    cross_validated_mean_error: float
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Localization(Shown):
-    """How well instances with a label are found in bags that have some of both kinds."""
-
-    attention_auc: float  # over all instances of these bags
-    contribution_auc: float
-    attention_precision: float  # average precision
-    contribution_precision: float
-    top_hit: float  # share of bags whose most attended instance is a labeled one
-    bags: int
-
-
-def diagnose(model: BagClassifier, bags: RaggedArray, y: ArrayLike) -> Diagnosis:
-    """Estimate the task of Barnfield, Cui, Lu (arXiv 2509.25153) from bags of two classes, and check it against training."""
-    classes, codes = encode_labels(y, len(bags))
-    if len(classes) != 2:
-        raise ValueError(f"diagnose needs two classes; y has {len(classes)}")
-    (signs,) = signs_of(codes, 2)
-    fewest = int(np.bincount(codes).min())
-    if fewest < 4:
-        raise ValueError(f"diagnose needs at least 4 bags of each class; one has {fewest}")
-    notes: list[str] = []
-    pilot, rows = equal_lengths(bags, notes)
-    planned = estimate = None
-    try:
-        estimate = estimate_task(pilot, signs[rows])
-        task = {name: getattr(estimate, name) for name in ("length", "signal_tokens", "strength", "prevalence", "dim")}
-        planned = plan(**task, samples=len(bags))
-        notes += [*estimate.misfits, *estimate.warnings, *planned.warnings]
-    except ValueError as error:
-        notes.append(str(error))
-    # two halves give queries that miss the signal by as much, independently: their cosine is the square of the alignment
-    halves = [rows for _, rows in StratifiedKFold(2, shuffle=True, random_state=0).split(codes, codes)]
-    data, scaling = LabeledBags(bags, signs, np.ones(len(bags))), instance_scaling(bags)
-    first, second = (Queries(data[half], scaling, 1).first for half in halves)
-    # a network trains its queries and cannot pool by the mean, so the mean is then that of the instances themselves
-    own = {"instance_map": "linear"} if model.instance_map in ("auto", "network") else {}
-    candidates = (model, clone(model).set_params(inverse_temperature=0.0, **own))
-    splitter = StratifiedKFold(min(FOLDS, fewest), shuffle=True, random_state=0)
-    measured, pooled = (
-        float(np.count_nonzero(cross_val_predict(one, bags, codes, cv=splitter) != codes) / len(codes))
-        for one in candidates
-    )
-    length = pilot.shape[1]
-    low, high = estimate.signal_tokens_interval if estimate else (0, 0)
-    return Diagnosis(
-        samples=len(bags),
-        strength=estimate.strength if estimate else None,
-        strength_interval=estimate.strength_interval if estimate else None,
-        informative_share=estimate.signal_tokens / length if estimate else None,
-        informative_interval=(low / length, high / length) if estimate else None,
-        alignment=math.sqrt(max(0.0, float(first @ second))),
-        planned_alignment=planned.design.alignment if planned else None,
-        planned_error=planned.attention.error if planned else None,
-        planned_mean_error=planned.pooled.error if planned else None,
-        bayes_floor=planned.bayes_floor if planned else None,
-        cross_validated_error=measured,
-        cross_validated_mean_error=pooled,
-        notes=tuple(notes),
-    )
-
-
-def localization(attention: list[Array], contributions: list[Array], instance_labels: list[ArrayLike]) -> Localization:
-    """Compare scores of instances, (L_i,) per bag, with labels that are True where an instance matters, (L_i,) per bag."""
-    if attention[0].ndim != 1:
-        raise ValueError("localization needs one query and two classes")
-    truths = [np.asarray(labels, dtype=bool) for labels in instance_labels]
-    if len(truths) != len(attention):
-        raise ValueError(f"instance_labels has {len(truths)} entries for {len(attention)} bags")
-    for i, (scores, truth) in enumerate(zip(attention, truths, strict=True)):
-        if truth.shape != scores.shape:
-            raise ValueError(
-                f"instance_labels of bag {i} have shape {truth.shape}; the bag has {len(scores)} instances"
-            )
-    mixed = [i for i, truth in enumerate(truths) if truth.any() and not truth.all()]
-    if not mixed:
-        raise ValueError("instance_labels: no bag has both labeled and other instances")
-    truth = np.concatenate([truths[i] for i in mixed])
-    attended, added = (np.concatenate([scores[i] for i in mixed]) for scores in (attention, contributions))
-    return Localization(
-        attention_auc=float(roc_auc_score(truth, attended)),
-        contribution_auc=float(roc_auc_score(truth, added)),
-        attention_precision=float(average_precision_score(truth, attended)),
-        contribution_precision=float(average_precision_score(truth, added)),
-        top_hit=float(np.mean([truths[i][attention[i].argmax()] for i in mixed])),
-        bags=len(mixed),
-    )

@@ -40,7 +40,7 @@ SCALINGS = ("feature", "shared")  # of what a network sees: each feature has a s
 LAYERS = (128, 64)  # units
 DROPOUT, BATCH = 0.3, 10
 RATES = (1.5e-3, 6e-3)  # least and largest; between them, the fewer the steps, the larger
-STEPS = (300, 3000)  # at least and at most so many in 40 epochs
+MOST_STEPS = 3000
 ALIKE = 0.01  # loss by which a merged network may be worse than its parts are on average
 SMALL = 0.1  # scale of the queries and readouts of a network at the start
 
@@ -298,6 +298,7 @@ class NetworkRecipe:
     gate: bool = False
     networks: int = 3  # how many are merged
     epochs: int = 40
+    least: int = 300  # steps, which few bags make in more epochs
 
 
 def train_networks(data: LabeledBags, recipe: NetworkRecipe, seed: int) -> Score:
@@ -326,7 +327,7 @@ def train_networks(data: LabeledBags, recipe: NetworkRecipe, seed: int) -> Score
     )
     rows = np.flatnonzero(data.weights > 0)
     batches = -(-len(rows) // BATCH)
-    epochs = -(-min(max(recipe.epochs * batches, STEPS[0] * recipe.epochs // 40), STEPS[1]) // batches)
+    epochs = -(-min(max(recipe.epochs * batches, recipe.least), MOST_STEPS) // batches)
     steps = epochs * batches
     largest = min(max(3.6 / steps, RATES[0]), RATES[1])
     moments, taken = np.zeros((2, net.packed.size), dtype=np.float32), 0

@@ -40,6 +40,8 @@ RIDGES = (1e-3, 1e-2, 1e-1)
 ANCHORS = (1e-1, 1e-2)
 BANDWIDTHS = (0.5, 1.0, 2.0)
 NETWORK_RIDGE = 1e-3
+# of the trainings that choose scaling and number of queries
+SHORT: dict[str, Any] = {"networks": 1, "epochs": 20, "least": 75}
 # by how many standard errors, and by how much, the log loss must be lower for another map than the linear one, or a 2nd query
 CLEARLY, LEAST_GAIN = 1.5, 0.02
 COMPARED_FLOATS = 5_000_000  # larger data are fitted with the linear map, unless another is asked for
@@ -86,6 +88,8 @@ class ScoreChoice(Shown):
         """One line for people."""
         mean = "" if math.isnan(self.mean_loss) else f" (mean pooling {self.mean_loss:.4f})"
         loss = "" if math.isnan(self.attention_loss) else f", validated log loss {self.attention_loss:.4f}{mean}"
+        if math.isnan(self.attention_loss) and math.isnan(self.mean_loss):
+            loss = ", not validated"
         queries = "" if self.queries == 1 else f", {self.queries} queries"
         return f"{self.instance_map} map, {self.pooling} pooling{queries}, C={self.C:.3g}{loss}"
 
@@ -95,9 +99,9 @@ class BagChoice(Shown):
     """How a classifier was trained: one choice per score, which is one for two classes and one per class for more.
 
     Where the map was chosen too, `log_losses` has the validated log loss with each map, and `gains` how much lower than with
-    the linear one it is, with the standard error of that; both are sums over the scores. The loss of a network that lost to the
-    linear map after a short training is that of the short training. `constant_loss` is the log loss of
-    the same answer for every bag.
+    the linear one it is, with the standard error of that; both are sums over the scores. The loss of a network whose
+    short training was not better than the linear map is that of the short training; a network that was not better in the
+    first fold has none. `constant_loss` is the log loss of the same answer for every bag.
     """
 
     scores: tuple[ScoreChoice, ...]
@@ -123,7 +127,7 @@ class BagChoice(Shown):
         others = ", ".join(
             f"{kind} {self.log_losses[kind]:.4f} (lower by {gain:.4f}, standard error {error:.4f})"
             for kind, (gain, error) in self.gains.items()
-        )
+        ) + ("" if "network" in self.gains else ", network not better in the first fold")
         if self.instance_map == "linear":
             start = "the instances are taken as they are, as no map lowers the validated log loss clearly"
         else:
@@ -168,8 +172,8 @@ def _clear(gain: float, error: float) -> bool:
     return gain > max(CLEARLY * error, LEAST_GAIN)
 
 
-def select_score(kind: str, data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> Selected:
-    """Choose a recipe for instances mapped in this way."""
+def select_score(kind: str, data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> Selected | None:
+    """Choose a recipe for instances mapped in this way; None for a network that was given up."""
     if kind == "network":
         return _select_networks(data, splits, search)
     if kind == "linear":
@@ -221,31 +225,45 @@ def _factor(signs: Array, weights: Array, scores: Array) -> float:
     return float(np.exp(found.x))
 
 
-def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> Selected:
+def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> Selected | None:
     """Scaling and number of queries by single networks and short trainings; the factor by what is trained in the end.
 
-    Where the short training of one network is not better than the linear map, it goes no further.
+    The first split says which scaling goes on. None where no network is better there than the linear map; where the short
+    training is not better on all splits, no longer one is tried.
     """
     ridge = min((search.ridges or (NETWORK_RIDGE,))[0], 1 / (2 * RATES[1]))  # more would overshoot
     recipe = NetworkRecipe("feature", search.queries or 1, ridge, search.gate)
     losses, factor, least = np.zeros(len(data.signs)), 1.0, float("nan")
 
-    def validated(recipe: NetworkRecipe) -> tuple[float, Array]:
-        scores = _held_out(data, splits, search, lambda some: train_networks(some, recipe, search.seed))
-        return _calibrated(data, splits, scores)
+    def held_out(recipe: NetworkRecipe, splits: Sequence[tuple[Rows, Rows]]) -> list[Array]:
+        return _held_out(data, splits, search, lambda some: train_networks(some, recipe, search.seed))
 
     if splits:
-        short = [replace(recipe, scaling=scaling, networks=1, epochs=20) for scaling in SCALINGS]
-        tried = {one: validated(one) for one in short}
-        best = min(short, key=lambda one: float(tried[one][1].sum()))
+        first, outside = splits[:1], splits[0][1]
+        scores = dict[NetworkRecipe, list[Array]]()
+
+        def first_loss(recipe: NetworkRecipe) -> float:
+            scores[recipe] = held_out(recipe, first)
+            return float(_calibrated(data, first, scores[recipe])[1].sum())
+
+        short = [replace(recipe, scaling=scaling, **SHORT) for scaling in SCALINGS]
+        among = {one: first_loss(one) for one in short}
+        best = min(short, key=among.__getitem__)
+        tried = [best]
         if search.queries is None and data.bags.lengths.max() > 1:
             two = replace(best, queries=2)
-            tried[two] = validated(two)
-            best = two if _clear(*_gain(tried[best][1], tried[two][1])) else best
-        recipe = replace(recipe, scaling=best.scaling, queries=best.queries)
-        factor, losses = tried[best]
+            among[two] = first_loss(two)
+            tried += [two] if among[two] < among[best] else []
+        if search.rival is not None:
+            total = sum(data.weights[rows].sum() for _, rows in splits)
+            if min(among.values()) >= search.rival[outside].sum() * total / data.weights[outside].sum():
+                return None
+        validated = [_calibrated(data, splits, scores[one] + held_out(one, splits[1:])) for one in tried]
+        place = len(tried) - 1 if _clear(*_gain(validated[0][1], validated[-1][1])) else 0
+        recipe = replace(recipe, scaling=best.scaling, queries=tried[place].queries)
+        factor, losses = validated[place]
         if search.rival is None or losses.sum() < search.rival.sum():
-            factor, losses = validated(recipe)
+            factor, losses = _calibrated(data, splits, held_out(recipe, splits))
         least = float(losses.sum())
 
     def trained() -> Score:
