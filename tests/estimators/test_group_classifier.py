@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 from whichtoken import GroupClassifier
@@ -120,6 +120,22 @@ def test_noise_is_not_overfitted():
     model = GroupClassifier(IDS, random_state=0).fit(X[0], y[0])
     # chance has 0.693; all groups at the least ridge have 0.759
     assert log_loss(y[1], model.predict_proba(X[1])) < math.log(2) + 0.02
+
+
+def losses_of_cuts(X, y, cv):
+    ids = np.arange(X.shape[1]) // 2
+    return np.array(GroupClassifier(ids, cv=cv, group_map="linear", C=1.0, random_state=0).fit(X, y).path_.losses)
+
+
+@pytest.mark.parametrize(("strength", "columns", "cut"), [(0.3, 6, 4), (5.0, 60, 1)], ids=["in doubt", "clear"])
+def test_the_mean_over_all_cuts_decides_where_one_leaves_doubt(strength, columns, cut):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, columns))
+    y = strength * (X[:, 0] + 0.3 * X[:, 3]) + rng.standard_normal(120) > 0
+    cuts = [list(StratifiedKFold(3, shuffle=True, random_state=k).split(X, y)) for k in range(cut)]
+    every = losses_of_cuts(X, y, [split for one in cuts for split in one])
+    np.testing.assert_allclose(every, np.mean([losses_of_cuts(X, y, one) for one in cuts], axis=0), rtol=1e-12)
+    np.testing.assert_allclose(losses_of_cuts(X, y, 3), every, rtol=1e-12)
 
 
 def test_nothing_is_compared_where_all_is_given(one_group):

@@ -53,6 +53,25 @@ def test_a_group_that_resembles_the_one_that_matters_is_not_selected():
     assert found.shares[1:].max() < 1
 
 
+def test_groups_that_carry_the_same_signal_are_named(tmp_path):
+    """Neither adds to the other, so neither is selected; together they are one group that is."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 8))
+    X[:, 2:4] = X[:, :2]
+    y = X[:, 0] - X[:, 1] + 0.5 * rng.standard_normal(200) > 0
+    ids = ["a", "a", "b", "b", "c", "c", "d", "d"]
+    model = GroupClassifier(ids, selection="controlled", random_state=0).fit(X, y)
+    assert model.selected_groups_ == []
+    assert model.tests_.shared == ("a", "b")
+    assert "2 groups (a, b) carry signal that other groups carry too" in str(model.tests_)
+    model.save(tmp_path / "model")
+    assert GroupClassifier.load(tmp_path / "model").tests_.shared == ("a", "b")
+    found = group_tests(X, y, ["a", "a", "a", "a", "c", "c", "d", "d"], random_state=0)
+    assert found.selected == ["a"]
+    assert found.shared == ()
+    assert group_tests(X, rng.permutation(y), ids, random_state=0).shared == ()
+
+
 def test_adjusted_p_values():
     found = np.array([0.04, 0.001, 0.02, 0.5])
     np.testing.assert_allclose(adjust(found, "fwer"), [0.08, 0.004, 0.06, 0.5])

@@ -233,6 +233,7 @@ class TestedGroups(StoredPart):
     shares: list[NonNegativeFloat] | None
     alpha: PositiveFloat
     control: Literal["fwer", "fdr"]
+    shared: list[str | int | float | bool]
 
 
 class GroupFitted(Fitted):

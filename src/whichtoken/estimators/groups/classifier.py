@@ -46,7 +46,14 @@ from whichtoken.estimators.groups.selection import (
     parse_groups,
     validation_folds,
 )
-from whichtoken.estimators.groups.significance import CONTROLS, GroupTests, TransferTest, adjust, p_values
+from whichtoken.estimators.groups.significance import (
+    CONTROLS,
+    GroupTests,
+    TransferTest,
+    adjust,
+    p_values,
+    tested,
+)
 from whichtoken.theory.sparse_tokens.convex_head import logistic_heads
 from whichtoken.threads import one_thread
 
@@ -59,11 +66,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-Splits = list[tuple[NDArray[np.intp], NDArray[np.intp]]]
+Splits = list[list[tuple[NDArray[np.intp], NDArray[np.intp]]]]  # of each repeat
 
 KIND = "group-classifier"
 STORED = ("coef", "intercept", "attention", "column_means", "column_ranges", "fills")
 NAMED = ("groups", "covariates", "keep", "class_weight")  # settings that may be mappings, whose names may be numbers
+SMALL, REPEATS = 500, 4  # a table of at most so many rows may be cut into folds so often
 COUNTS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
@@ -110,8 +118,9 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
         Inverse strength of the ridge on the readout of standardized columns, as in scikit-learn: the ridge beside the mean
         loss is 1 / (C n). "auto" takes the best of a few by validation.
     cv : int, splitter or list of splits
-        Folds of the validation; of a number, fewer are used where a class has fewer members. Few folds favor few groups, which
-        can be learned from fewer samples.
+        Folds of the validation; of a number, fewer are used where a class has fewer members, and a table of at most 500 rows is
+        cut four times where one cut leaves the number of groups in doubt. Few folds favor few groups, which can be learned from
+        fewer samples.
     class_weight : dict, "balanced" or None
         Weights of the classes in training, validation and tests, times those of the samples; `attention="full"` takes none.
     n_jobs : int, optional
@@ -206,7 +215,8 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
             )
         samples, used = self._samples(table, codes, sample_weight)
         seed = self._seed = _seed_of(self.random_state)
-        splits = validation_folds(codes, self.cv, clusters, seed, used)
+        repeats = REPEATS if isinstance(self.cv, int | np.integer) and used.sum() <= SMALL else 1
+        splits = [validation_folds(codes, self.cv, clusters, seed + k, used) for k in range(repeats)]
         # the matrices are small: more threads than one wait for each other, for minutes where others use the cores too
         with one_thread():
             self.group_names_ = layout.names
@@ -500,8 +510,7 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
         kind, rng = "linear" if self.group_map == "auto" else self.group_map, np.random.default_rng(self._seed)
         maps = GroupMap.of(kind, samples, layout, self._seed)
         mapped = replace(samples, X=maps(samples.X))
-        found = p_values(mapped, maps.layout(layout), self.alpha, rng)
-        tests = self.tests_ = GroupTests(layout.names, found, adjust(found, self.control), self.alpha, self.control)
+        tests = self.tests_ = tested(mapped, maps.layout(layout), self.alpha, self.control, rng)
         attention, order = self._ranked(samples, layout, kind)
         self._keep(samples, layout, splits, [n for n in (layout.names[g] for g in order) if n in tests.selected])
         self.attention_, self.choice_ = attention, replace(self.choice_, attention="tested")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -380,21 +381,28 @@ def validation_folds(
 
 
 def choose_groups(
-    samples: Samples, among: Candidates, splits: Sequence[tuple[Rows, Rows]], jobs: int | None = None, say: bool = False
+    samples: Samples,
+    among: Candidates,
+    repeats: Sequence[Sequence[tuple[Rows, Rows]]],
+    jobs: int | None = None,
+    say: bool = False,
 ) -> tuple[GroupChoice, GroupPath | None]:
     """The choice by log loss in a stratified cross-validation, which ranks the groups anew in every fold.
+
+    How the folds are drawn moves the choice on a small table: where the first of the repeats does not tell all groups from the
+    best number, the mean over all repeats decides.
 
     The path of ascending numbers of groups is followed for the linear map. A map that bends is taken only if its least loss
     is below the linear one's by more than a standard error of the paired difference; its path is followed if that is so with
     all groups, or with as many as the linear one needs. The path is None where nothing was compared.
     """
-    counts, ridges, n = among.counts, among.ridges, len(samples.X)
+    counts, ridges, n, splits = among.counts, among.ridges, len(samples.X), repeats[0]
     if not splits or len(among.maps) == len(counts) == len(ridges) == 1:
         return GroupChoice(
             among.attention, among.maps[0], counts[-1], 1 / (ridges[len(ridges) // 2] * samples.count)
         ), None
     run = Parallel(n_jobs=jobs, prefer="threads")
-    validated = np.unique(np.concatenate([outside for _, outside in splits]))
+    validated, times = np.unique(np.concatenate([outside for _, outside in splits]), return_counts=True)
     compare = _Comparison.of(samples.part(validated))
     paths: dict[str, dict[GroupChoice, Array]] = {}
     for kind in among.maps:
@@ -403,10 +411,10 @@ def choose_groups(
         def tried(count: int, kind: str = kind, parts: list[_Fold] = parts) -> Tried:
             """The ridge of least loss, and the losses of the held-out samples."""
             ridges = parts[0].ridges
-            losses = np.full((len(ridges), n), np.nan)
+            losses = np.zeros((len(ridges), n))
             for part, found in zip(parts, run(delayed(part.losses)(count) for part in parts), strict=True):
-                losses[:, part.outside] = found
-            losses = losses[:, validated]
+                losses[:, part.outside] += found
+            losses = losses[:, validated] / times
             means = [compare.mean(row) for row in losses]
             least = int(np.argmin(means))
             if say:
@@ -428,6 +436,8 @@ def choose_groups(
         taken.count,
         {kind: compare.mean(losses) for kind, losses in best.items()},
     )
+    if len(repeats) > 1 and len(counts) > 1 and found.losses[-1] - min(found.losses) <= 2 * found.errors[-1]:
+        return choose_groups(samples, among, [list(chain(*repeats))], jobs, say)
     return taken, found
 
 

@@ -19,7 +19,7 @@ corrects that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -49,6 +49,7 @@ CONTROLS = ("fwer", "fdr")
 SCREENED = 8  # groups that predict the labels without the tested one
 EXCEEDED = 50  # permutations that reach the statistic, after which a large p-value is known well enough
 LEAST_PERMUTATIONS, BATCH = 2000, 500
+SHOWN = 5  # names of groups in a sentence
 FOLDS = 3
 PENALTIES = (0.01, 0.1, 1.0, np.inf)  # per row, of the regression of a group on the others; infinity is none
 
@@ -63,6 +64,7 @@ class GroupTests(Shown):
     alpha: float
     control: str  # "fwer": Holm; "fdr": Benjamini and Hochberg
     shares: Array | None = None  # of random halves of the rows in which a group is selected
+    shared: tuple[Any, ...] = ()  # groups that add signal to the selected ones, but none to all others together
 
     @property
     def selected(self) -> list[Any]:
@@ -73,22 +75,34 @@ class GroupTests(Shown):
     def __str__(self) -> str:
         least, rate = int(self.adjusted.argmin()), {"fwer": "family-wise error", "fdr": "false discovery rate"}
         found = f"{pluralize(len(self.selected), 'group')} of {len(self.names)}" if self.selected else "no group"
-        return (
+        said = (
             f"{found} at {rate[self.control]} {self.alpha:g}; least adjusted p-value {self.adjusted[least]:.2g}, of group"
             f" {self.names[least]}"
+        )
+        return f"{said}; {self.shared_note}" if self.shared else said
+
+    @property
+    def shared_note(self) -> str:
+        """What to make of groups that carry the same signal; empty if none is seen to."""
+        if not self.shared:
+            return ""
+        some = ", ".join(map(str, self.shared[:SHOWN])) + (", ..." if len(self.shared) > SHOWN else "")
+        return (
+            f"{pluralize(len(self.shared), 'group')} ({some}) carry signal that other groups carry too, so that none of them is"
+            " needed once the others are known: make one group of those that belong together"
         )
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the names, as a model folder keeps it."""
         shares = None if self.shares is None else self.shares.tolist()
         lists = {"p_values": self.p_values.tolist(), "adjusted": self.adjusted.tolist(), "shares": shares}
-        return {**lists, "alpha": self.alpha, "control": self.control}
+        return {**lists, "alpha": self.alpha, "control": self.control, "shared": list(self.shared)}
 
     @classmethod
     def from_json(cls, names: Sequence[Any], parts: dict[str, Any]) -> Self:
         """What `as_json` wrote."""
         lists = {name: np.array(parts[name]) for name in ("p_values", "adjusted", "shares") if parts[name] is not None}
-        return cls(tuple(names), **{**parts, **lists})
+        return cls(tuple(names), **{**parts, **lists, "shared": tuple(parts["shared"])})
 
 
 @dataclass(frozen=True)
@@ -177,14 +191,31 @@ def group_tests(
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     samples = Samples(table, codes, signs_of(codes, len(classes)), np.ones(len(table)))
     with one_thread():
-        found = p_values(samples, layout, alpha, rng)
+        found = tested(samples, layout, alpha, control, rng)
         passed = [
             adjust(p_values(samples.part(_half(codes, rng)), layout, alpha, rng), control) <= alpha
             for _ in range(resamples)
         ]
     shares = np.mean(passed, axis=0) if passed else None
-    labels = tuple(plain_label(name) for name in layout.names)
-    return GroupTests(labels, found, adjust(found, control), alpha, control, shares)
+    labels, shared = (tuple(plain_label(name) for name in names) for names in (found.names, found.shared))
+    return replace(found, names=labels, shared=shared, shares=shares)
+
+
+def tested(samples: Samples, layout: Layout, alpha: float, control: str, rng: np.random.Generator) -> GroupTests:
+    """p-values of all groups, and which of the others add signal to those that pass, each tested by itself (Bonferroni)."""
+    aside = rng.spawn(1)[0]
+    found = p_values(samples, layout, alpha, rng)
+    tests = GroupTests(layout.names, found, adjust(found, control), alpha, control)
+    known = layout.columns(np.flatnonzero(tests.adjusted <= alpha))
+    free = {g: np.setdiff1d(part, known) for g, part in enumerate(layout.members)}
+    each = alpha / len(free)
+    shared = [
+        layout.names[g]
+        for g, part in free.items()
+        if part.size and p_values(samples, Layout((g,), (part,), known), each, aside)[0] <= each
+    ]
+    # one of them alone shares its signal with nothing: the power was too low
+    return replace(tests, shared=tuple(shared) if len(shared) > 1 else ())
 
 
 def _half(codes: Rows, rng: np.random.Generator) -> Rows:
