@@ -51,13 +51,8 @@ ALPHA, WIDTH, STRENGTH = 0.05, 3, 1.5
 NULL_TABLES, TABLES, PEER_TABLES, HALVES = 1000, 100, 10, 50
 # rows, groups, correlation between groups
 CELLS = (
-    (100, 20, 0.0),
-    (200, 20, 0.0),
-    (400, 20, 0.0),
-    (200, 50, 0.0),
-    (400, 200, 0.0),
-    (200, 20, 0.5),
-    (200, 20, 0.9),
+    *((n, groups, 0.0) for groups in (20, 50, 200) for n in (100, 200, 400)),
+    *((n, 20, correlation) for correlation in (0.5, 0.9) for n in (200, 400)),
 )
 
 

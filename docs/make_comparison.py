@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -175,8 +176,8 @@ def _ranges(rows: list[Row]) -> Iterator[str]:
     ):
         if result == "even":
             continue
-        if besides[0].interval is None:
-            ratios = [_ratio(beside) for beside in besides]
+        ratios = [_ratio(beside) for beside in besides]
+        if besides[0].interval is None and math.isfinite(max(ratios)):
             least, most = _short(min(ratios)), _short(max(ratios))
             yield f"{least if least == most else f'{least} to {most}'} times {_direction(besides[0])}"
         else:
@@ -263,12 +264,14 @@ def _phrase(beside: Beside) -> str:
         return f"{beside.ours - beside.theirs:+.2g} ({low:+.2g} to {high:+.2g})"
     if beside.result == "even":
         return "about the same"
+    if math.isinf(_ratio(beside)):
+        return f"{beside.ours - beside.theirs:+.2g} in {_quantity(beside.unit)}"
     return f"{_short(_ratio(beside))} times {_direction(beside)}"
 
 
 def _ratio(beside: Beside) -> float:
     small, large = sorted((abs(beside.ours), abs(beside.theirs)))
-    return large / small
+    return large / small if small else math.inf
 
 
 def _direction(beside: Beside) -> str:
