@@ -100,6 +100,7 @@ def test_a_private_name_of_the_own_package_may_be_used(code, monkeypatch):
 SOFTMAX = {"softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention"}
 # who may say softmax outside of `attention/`, and why
 ALLOWED_SOFTMAX = {
+    "claims/group_sparse/_layers.py": "dense attention between groups",
     "claims/group_sparse/_learned_encodings.py": "dense attention between groups",
     "claims/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
     "claims/sparse_tokens/positions.py": "brute force, which is to share no code with what it judges",

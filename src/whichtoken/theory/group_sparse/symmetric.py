@@ -138,7 +138,7 @@ def _accumulate(X: Array, state: Array, drift: Array, seen: Array) -> None:
     and smallest attention on group 0, accuracy, mean attention on the other groups.
     """
     samples, groups, _ = X.shape
-    orbit = _orbits(groups)
+    orbit = orbits(groups)
     orbit_size = np.bincount(orbit.ravel())
     weights, products = np.empty((groups, groups)), np.empty((groups, groups))
     loss_squares = 0.0
@@ -193,7 +193,7 @@ def _attend(x: Array, state: Array, orbit: NDArray[np.int64], weights: Array, pr
 
 
 @njit(cache=True, nogil=True)
-def _orbits(groups: int) -> NDArray[np.int64]:
+def orbits(groups: int) -> NDArray[np.int64]:
     """Kind of each (key, query) pair under permutations of the irrelevant groups, in the order of `position`."""
     orbit = np.full((groups, groups), 4)
     for i in range(groups):

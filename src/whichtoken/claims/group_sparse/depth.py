@@ -1,0 +1,230 @@
+"""With several layers, the first one selects the group as if it were alone; Adam spreads the selection over layers.
+
+Claim   Trained by gradient descent from zero on mirrored batches, the first of two or three layers selects the relevant group in
+        as many steps as a single layer, v_1 and W_22 align as there, and the later layers stay uniform: while all tokens that
+        leave the first layer are alike, their gradient is zero. A map of 1 + 7 L numbers predicts it. Adam divides a gradient
+        by its size, however small: its later layers take part, and select together what one layer of Adam misses.
+Source  Open question 1 of Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification
+        (arXiv 2504.08638, conclusion), which states nothing; the map is derived and the answer measured here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, Predictions, pool_parts
+from whichtoken.claims._figures import Figure, label_axes, plot_means
+from whichtoken.claims._runs import Array, group_by, pairs, rows_where
+from whichtoken.claims.group_sparse._training import GroupSizes, predicted_power, random_problem
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, log_slope
+
+SHARE = 0.8  # of the stability bound along the path: learning rate of gradient descent
+ADAM_RATE = 0.01
+STEPS = {4: 150, 8: 150, 16: 300, 32: 800}  # gradient descent, by groups
+MAP_SAMPLES, MAP_STREAMS = 100, 2
+EVERY = 5  # steps between two looks at the attention
+EPSILONS = 1e-8, 1e-2  # of Adam: torch's, and one of the size of the noise in the gradients
+
+FIRST = Equals(
+    "depth.first", 1.0, "gradient descent: attention from input to output over that of the first layer", tolerance=0.02
+)
+LATER = Equals(
+    "depth.later", 1.0, "gradient descent: attention of a later layer on the relevant group over 1/D", tolerance=0.05
+)
+SPEED = Equals(
+    "depth.speed", 1.0, "gradient descent: steps to an attention of one half over those of one layer, on the same data",
+    tolerance=0.02,
+)  # fmt: skip
+POWER = Equals(
+    "depth.power", None, "gradient descent: power of D in the steps to an attention of one half, times the learning rate",
+    tolerance=0.05,
+)  # fmt: skip
+MAP = Equals(
+    "depth.map", 1.0, "gradient descent: attention after the steps over that of the reduced map", tolerance=0.03
+)
+ALPHA = Equals("depth.alpha", 1.0, "gradient descent: length of v_1 over that of the reduced map", tolerance=0.05)
+VALUE = Above("depth.value", 0.99, "gradient descent: cosine of v_1 and v*")
+POSITION = Above(
+    "depth.position", 0.95, "gradient descent: cosine of W_22 of the first layer and its predicted direction"
+)
+ADAM_SELECTS = Above("depth.adam.selects", 0.85, "Adam, two or three layers: attention from input to output")
+ADAM_FIRST = Below("depth.adam.first", 0.75, "Adam, two or three layers: attention of the first layer")
+ADAM_GAIN = AtLeast(
+    "depth.adam.gain", 0.0, "Adam, 8 groups or more: attention from input to output minus that of one layer, on the same data"
+)  # fmt: skip
+ADAM_EPSILON = Above(
+    "depth.adam.epsilon", 0.9, f"Adam, one or two layers, epsilon {EPSILONS[1]:g}: attention from input to output"
+)
+SELECTS = Above("depth.selects", 0.5, "attention from input to output")
+
+
+@dataclass(frozen=True)
+class Point(GroupSizes):
+    layers: int = 2
+    optimizer: str = (
+        "sgd"  # on mirrored batches; "adam" on plain ones, as mirrored ones leave it rounding errors to enlarge
+    )
+    rate: float = 1.0  # times SHARE of the stability bound, or times ADAM_RATE
+    epsilon: float = EPSILONS[0]  # of Adam
+    start: float = 0.0  # times Xavier's numbers
+    sigma: float = 1.0
+    steps: int = STEPS[8]
+    batch: int = 64
+
+    @property
+    def lr(self) -> float:
+        from whichtoken.theory.group_sparse import stability_bounds
+
+        bound = stability_bounds(groups=self.groups, sigma=self.sigma).path
+        return self.rate * (ADAM_RATE if self.optimizer == "adam" else SHARE * bound)
+
+
+class Depth(Experiment[Point]):
+    id = "group-sparse/depth"
+    needs = "torch"
+    spot = Point(groups=4, steps=20)
+    presets = {
+        "quick": (
+            Grid(layers=[1, 2, 3], seeds=6),
+            Grid(optimizer="adam", layers=[1, 2], steps=300, seeds=6),
+        ),
+        "full": (
+            *(Grid(groups=D, layers=[1, 2, 3], steps=STEPS[D], seeds=24) for D in (4, 8, 16)),
+            Grid(groups=[4, 8, 16], layers=[1, 2], optimizer="adam", steps=300, seeds=12),
+            Grid(groups=32, layers=[1, 2], optimizer="adam", steps=300, seeds=6),
+            Grid(groups=32, layers=[1, 2], steps=STEPS[32], seeds=6),
+            Grid(groups=[8, 16], layers=[1, 2], optimizer="adam", epsilon=EPSILONS[1], steps=300, seeds=6),
+            Grid(groups=[4, 8, 16], layers=3, optimizer="adam", steps=300, seeds=6),
+        ),
+        "map": (Grid(seeds=6),),
+    }
+    ranges = {"start": (0.0, 1.0), "groups": (3, 20), "sigma": (0.25, 3.0), "rate": (0.2, 5.0)}
+    method_fields = frozenset({"layers", "optimizer", "rate", "epsilon", "start", "steps", "batch"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        import torch
+
+        from whichtoken.claims.group_sparse._layers import LayeredTransformer, through_layers
+        from whichtoken.theory.group_sparse.descent import descend_on_batches, fresh_batches
+
+        data = random_problem(point.groups, point.group_dim, rng, sigma=point.sigma)
+        sample, starting = rng.spawn(2)
+        X = torch.from_numpy(data.sample(200, sample)[0])
+        model = LayeredTransformer(point.group_dim, point.groups, point.layers, start=point.start, rng=starting)
+        adam = point.optimizer == "adam"
+        parameters = model.parameters()
+        optimizer: torch.optim.Optimizer = (
+            torch.optim.Adam(parameters, point.lr, eps=point.epsilon) if adam else torch.optim.SGD(parameters, point.lr)
+        )
+
+        @torch.no_grad()
+        def attention(step: int) -> float:
+            return float(through_layers(model.attend(X)[1])[:, int(data.relevant[0])].mean())
+
+        batches = fresh_batches(data, point.batch, rng, antithetic=not adam)
+        path = descend_on_batches(model, batches, optimizer, point.steps, attention, EVERY).observed
+        return model.measure(data, 2000, sample) | _half_time(path, EVERY * point.lr)
+
+    def predict(self, point: Point) -> Predictions:
+        from whichtoken.claims.group_sparse._layers import layered_map
+
+        if point.start or point.optimizer == "adam" or self.missing:
+            return {}
+        found = []
+        shape = (MAP_SAMPLES, point.groups, point.group_dim)
+        for stream in range(MAP_STREAMS):
+            rng = np.random.default_rng(stream)
+            batches = (point.sigma * rng.standard_normal(shape) for _ in range(point.steps + 1))
+            path = layered_map(batches, layers=point.layers, lr=point.lr)
+            late = slice(-max(point.steps // 20, 1), None)  # the attention of a single batch is noisy
+            numbers = {"alpha": path.alpha[-1], "attention": path.attention[late].mean()}
+            found.append(numbers | _half_time(path.attention, point.lr))
+        names = set.intersection(*map(set, found))
+        columns = {name: [numbers[name] for numbers in found] for name in sorted(names)}
+        return {name: Predicted(np.mean(values), float(np.std(values))) for name, values in columns.items()}
+
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
+        descent = rows.where(optimizer="sgd")
+        deep = rows_where(descent, lambda point: point.layers > 1)
+        where = "layers groups", "L{}.D{}", "{} layers, {} groups"
+        yield from FIRST.each(deep, *where, lambda runs: [_of_first(row) for row in runs])
+        yield from LATER.each(deep, *where, lambda runs: [_farthest(row) for row in runs])
+        for (layers, groups), runs in group_by(deep, "layers", "groups"):
+            both = rows_where(descent.where(groups=groups), lambda point, layers=layers: point.layers in (1, layers))  # type: ignore[misc]
+            ratio = np.divide(*_both(both, "half_time", layers))
+            yield SPEED.part(f"L{layers}.D{groups}", f"{layers} layers, {groups} groups", ratio, on=runs)
+        for layers, runs in group_by(deep, "layers"):
+            if len(runs.levels("groups")) > 1:
+                slope, power = log_slope(_known(runs), "groups", "half_time"), predicted_power(runs, "half_time")
+                yield POWER.part(f"L{layers}", f"{layers} layers", slope, on=runs, value=power)
+        for criterion, name in ((MAP, "attention"), (ALPHA, "alpha")):
+            yield from criterion.each(deep, *where, partial(_over_map, name=name))
+        for criterion, name in ((VALUE, "value_cosine"), (POSITION, "position_cosine")):
+            yield from criterion.each(deep, *where, name)
+        adam = rows.where(optimizer="adam", epsilon=EPSILONS[0])
+        several = rows_where(adam, lambda point: point.layers > 1)
+        yield from ADAM_SELECTS.each(several, *where, "attention")
+        yield from ADAM_FIRST.each(several, *where, lambda runs: [row.measured["layers"][0] for row in runs])
+        many = rows_where(adam, lambda point: point.groups >= 8)
+        for (layers, groups), runs in group_by(rows_where(many, lambda point: point.layers > 1), "layers", "groups"):
+            gain = np.subtract(*_both(many.where(groups=groups), "attention", layers))
+            yield ADAM_GAIN.part(f"L{layers}.D{groups}", f"{layers} layers, {groups} groups", gain, on=runs)
+        yield from ADAM_EPSILON.each(rows.where(optimizer="adam", epsilon=EPSILONS[1]), *where, "attention")
+
+    def judge_point(self, rows: Rows[Point]) -> Checks:
+        """Whether the group is selected, and whether the first layer does it alone."""
+        yield SELECTS(rows.values("attention"), on=rows)
+        if all(row.point.layers > 1 for row in rows):
+            yield LATER([_farthest(row) for row in rows], on=rows)
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, middle, right = figure.subplots(1, 3)
+        for axes, name, title in ((left, "sgd", "Gradient descent"), (middle, "adam", "Adam")):
+            for layers, runs in group_by(rows.where(optimizer=name, epsilon=EPSILONS[0]), "layers"):
+                plot_means(axes, runs, "groups", "attention", f"C{layers}o-", f"{layers} layers, input to output")
+                for layer in range(layers if layers == 2 else 0):
+                    groups = sorted(runs.levels("groups"))
+                    means = [np.mean([row.measured["layers"][layer] for row in runs.where(groups=D)]) for D in groups]
+                    axes.plot(groups, means, f"C{layers}{'x+'[layer]}--", label=f"layer {layer + 1} of 2")
+            label_axes(axes, title, "groups D", "attention on the relevant group", log="x", ylim=(0, 1.05), legend=True)
+        for layers, runs in group_by(_known(rows.where(optimizer="sgd")), "layers"):
+            plot_means(right, runs, "groups", "half_time", f"C{layers}o-", f"{layers} layers")
+        label_axes(right, "Steps x learning rate to one half", "groups D", log="x", ylim=(0, None), legend=True)
+
+
+def _half_time(attention: Any, unit: float) -> dict[str, float]:
+    """When the attention first reaches one half, by a line between two looks; nothing if it does not."""
+    path = np.asarray(attention)
+    if not (path >= 0.5).any():
+        return {}
+    after = max(int(np.argmax(path >= 0.5)), 1)
+    return {"half_time": unit * (after - (path[after] - 0.5) / (path[after] - path[after - 1]))}
+
+
+def _known(rows: Rows[Point]) -> Rows[Point]:
+    return Rows((row for row in rows if "half_time" in row.measured), rows.failed)
+
+
+def _both(rows: Rows[Point], name: str, layers: int) -> tuple[Array, Array]:
+    """A quantity of several layers and of one, in the repeats that have both."""
+    known = Rows((row for row in rows if name in row.measured), rows.failed)
+    return pairs(known, name, {"layers": layers}, {"layers": 1})
+
+
+def _of_first(row: Row[Point]) -> float:
+    return float(row.measured["attention"] / row.measured["layers"][0])
+
+
+def _farthest(row: Row[Point]) -> float:
+    """Attention of a later layer over 1/D, of the layer in which it is farthest from one."""
+    ratios = [layer * row.point.groups for layer in row.measured["layers"][1:]]
+    return float(max(ratios, key=lambda ratio: abs(ratio - 1)))
+
+
+def _over_map(runs: Rows[Point], name: str) -> Array:
+    return np.array([row.measured[name] / row.predicted[name].value for row in runs if name in row.predicted])
