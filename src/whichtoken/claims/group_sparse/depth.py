@@ -89,7 +89,7 @@ class Depth(Experiment[Point]):
     spot = Point(groups=4, steps=20)
     presets = {
         "quick": (
-            Grid(layers=[1, 2, 3], seeds=6),
+            Grid(layers=[2, 1, 3], seeds=6),
             Grid(optimizer="adam", layers=[1, 2], steps=300, seeds=6),
         ),
         "full": (
@@ -191,10 +191,20 @@ class Depth(Experiment[Point]):
                     groups = sorted(runs.levels("groups"))
                     means = [np.mean([row.measured["layers"][layer] for row in runs.where(groups=D)]) for D in groups]
                     axes.plot(groups, means, f"C{layers}{'x+'[layer]}--", label=f"layer {layer + 1} of 2")
-            label_axes(axes, title, "groups D", "attention on the relevant group", log="x", ylim=(0, 1.05), legend=True)
+            label_axes(
+                axes,
+                title,
+                "groups D",
+                "attention on the relevant group",
+                log="x",
+                ylim=(0, 1.05),
+                legend=bool(axes.lines),
+            )
         for layers, runs in group_by(_known(rows.where(optimizer="sgd")), "layers"):
             plot_means(right, runs, "groups", "half_time", f"C{layers}o-", f"{layers} layers")
-        label_axes(right, "Steps x learning rate to one half", "groups D", log="x", ylim=(0, None), legend=True)
+        label_axes(
+            right, "Steps x learning rate to one half", "groups D", log="x", ylim=(0, None), legend=bool(right.lines)
+        )
 
 
 def _half_time(attention: Any, unit: float) -> dict[str, float]:

@@ -42,8 +42,12 @@ SELECTED = 0.7  # as in `initialization`
 # which part belongs to which check was decided after these runs were seen; thresholds and terms were set before
 
 KEEPS = Above("modules.keeps", SELECTED, "gradient descent, no residual connection: attention on the relevant group")
-LOSES = Below("modules.loses", SELECTED, "gradient descent, residual connection, 8 groups: attention on the relevant group")
-FEW_KEEP = Above("modules.few", SELECTED, "gradient descent, residual connection, 4 groups: attention on the relevant group")
+LOSES = Below(
+    "modules.loses", SELECTED, "gradient descent, residual connection, 8 groups: attention on the relevant group"
+)
+FEW_KEEP = Above(
+    "modules.few", SELECTED, "gradient descent, residual connection, 4 groups: attention on the relevant group"
+)
 THEOREM = Above("modules.theorem", SELECTED, "gradient descent on v_1 and W_22 alone: attention on the relevant group")
 TERM = Above(
     "modules.term",
@@ -54,8 +58,12 @@ IDLE = AtMost("modules.idle", 0.1, "the same for blocks that the loss of the sel
 REACH = Equals(
     "modules.reach", 1.0, "residual, v_2 kept at zero: accuracy over what its attention leaves possible", tolerance=0.03
 )
-VALUE = Above("modules.value", 0.95, "gradient descent, no residual connection: cosine of the value on the variables and v*")
-POSITION = AtLeast("modules.position", 0.0, "share of the value on the positions, layer norm minus RMS norm, on the same data")
+VALUE = Above(
+    "modules.value", 0.95, "gradient descent, no residual connection: cosine of the value on the variables and v*"
+)
+POSITION = AtLeast(
+    "modules.position", 0.0, "share of the value on the positions, layer norm minus RMS norm, on the same data"
+)
 ADAM = AtMost(
     "modules.adam",
     0.0,
@@ -88,7 +96,14 @@ class Modules(Experiment[Point]):
             Grid(parts=list(LOST), trained=["no v_2", "no W_12"], seeds=6),
             Grid(parts=list(LOST), trained="no W_21", seeds=12),
             Grid(parts=[NONE, LAYER, RESIDUAL, PARTS[-1]], trained="theorem", seeds=6),
-            Grid(parts=[NONE, RESIDUAL, PARTS[-1]], trained=["all", "theorem"], optimizer="adam", lr=0.01, steps=400, seeds=6),
+            Grid(
+                parts=[NONE, RESIDUAL, PARTS[-1]],
+                trained=["all", "theorem"],
+                optimizer="adam",
+                lr=0.01,
+                steps=400,
+                seeds=6,
+            ),
             Grid(groups=4, parts=[NONE, RESIDUAL, NETWORK, RMS], lr=0.1, steps=400, seeds=6),
         ),
     }
@@ -124,7 +139,9 @@ class Modules(Experiment[Point]):
                 selects = FEW_KEEP if groups == FEW else LOSES
                 yield selects.part(label, words, runs.values("attention"), on=runs)
         for beside in ("", f"+{NETWORK}"):
-            both = rows_where(every.where(groups=MANY), lambda point, beside=beside: point.parts in (LAYER + beside, RMS + beside))  # type: ignore[misc]
+            both = rows_where(
+                every.where(groups=MANY), lambda point, beside=beside: point.parts in (LAYER + beside, RMS + beside)
+            )  # type: ignore[misc]
             more = np.subtract(*pairs(both, "position_share", {"parts": LAYER + beside}, {"parts": RMS + beside}))
             yield POSITION.part(LAYER + beside, _words(LAYER + beside), more, on=both)
         for parts, runs in group_by(descent.where(trained="theorem"), "parts"):
