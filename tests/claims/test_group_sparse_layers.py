@@ -1,4 +1,4 @@
-"""Layered group transformers: their reduced map to rounding, the identities behind it, and claims that other data would refute."""
+"""Layered group transformers: their reduced map to rounding, its identities, and claims that other data would refute."""
 
 from itertools import product, repeat
 
