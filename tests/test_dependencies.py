@@ -64,7 +64,7 @@ BASE = names(PROJECT["dependencies"])
 def imported(folder):
     """Packages that the files of a folder import, except Python's, ours and those beside them."""
     files = sorted((ROOT / folder).rglob("*.py"))
-    own = {"whichtoken", "tools"} | ({file.stem for file in files} if folder != "src" else set())
+    own = {"whichtoken", "tools", "benchmarks"} | ({file.stem for file in files} if folder != "src" else set())
     found = set()
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
