@@ -95,7 +95,7 @@ def test_class_weights_move_labels_and_leave_probabilities_calibrated(classes):
     shares = model.predict_proba(FRESH)
     assert np.abs(shares.mean(axis=0) - np.bincount(true) / len(true)).max() < 0.03
     loss = [-np.log(p[np.arange(len(true)), true]).mean() for p in (shares, plain.predict_proba(FRESH))]
-    assert loss[0] < loss[1] + 0.03, loss
+    assert loss[0] < loss[1] + 0.04, loss
     assert (model.predict(FRESH) == 1).sum() > 1.5 * (plain.predict(FRESH) == 1).sum()
     assert np.array_equal(model.predict(FRESH), (shares * model.decision_weights_).argmax(axis=1))
 

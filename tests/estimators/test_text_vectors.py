@@ -1,6 +1,7 @@
 """Text models with vectors of words and with an encoder: values, reasons, folders, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from whichtoken import TextClassifier
 from whichtoken.datasets.word_vectors import WordVectors, read_vectors
 from whichtoken.errors import UsageError
 from whichtoken.estimators.text import learning
-from whichtoken.estimators.text.counting import vectors_of_tokens
+from whichtoken.estimators.text.counting import Documents, vectors_of_tokens
 from whichtoken.estimators.text.learning import RidgeProblem, beside, solve_values
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -64,9 +65,9 @@ def test_values_are_the_direction_times_the_vectors_where_no_text_speaks(model):
 def test_dense_features_are_solved_as_the_same_in_one_matrix(loss):
     rng = np.random.default_rng(3)
     shares, dense = sparse.random_array((80, 12), density=0.3, rng=rng, format="csr"), rng.standard_normal((80, 4))
-    signs, rows, spread = np.where(rng.random(80) < 0.5, 1.0, -1.0), np.arange(80), rng.uniform(0.5, 2, 17)
-    mean = np.append(np.zeros(12), dense.mean(axis=0))
-    given = {"signs": signs, "bounds": np.ones(80), "loss": loss, "spread": spread, "mean": mean}
+    signs, rows, dense = np.where(rng.random(80) < 0.5, 1.0, -1.0), np.arange(80), dense - dense.mean(axis=0)
+    spread = np.concatenate([rng.uniform(0.5, 2, 12), np.full(4, 0.7), [1.3]])
+    given = {"signs": signs, "bounds": np.ones(80), "loss": loss, "spread": spread}
     apart = solve_values(RidgeProblem(shares, rows, dense=dense, **given), 1e-10)
     joined = solve_values(RidgeProblem(beside(shares, dense), rows, **given), 1e-10)
     np.testing.assert_allclose(apart.values, joined.values, atol=1e-4)
@@ -92,8 +93,29 @@ def test_vectors_speak_where_too_few_texts_are_there_to_hold_some_out():
     assert model.predict([GOOD[30], BAD[30]]).tolist() == [1, 0]
 
 
+def test_vectors_that_say_nothing_get_less_weight_than_those_that_speak(model):
+    noise = np.random.default_rng(5).standard_normal(ARRAY.shape)
+    other = TextClassifier(vectors=(noise, WORDS), random_state=0).fit(TRAIN, Y)
+    assert other.choice_.blend < model.choice_.blend or not other.choice_.vectors
+
+
+def test_a_blend_is_the_sum_of_both_models_in_its_outputs():
+    rng = np.random.default_rng(4)
+    amounts = sparse.random_array((60, 9), density=0.5, rng=rng, format="csr")
+    documents = Documents(
+        amounts, rng.integers(0, 2, 60), np.ones(60), 2, rng.standard_normal((9, 3)).astype(np.float32)
+    )
+    attended = learning.AttendedDocuments.of(documents, np.zeros((9, 1)), 0.0)
+    recipe = learning.TextRecipe(3.0, "logistic", 0.3, attention_step=False, vectors=0.4)
+    both, words = (learning.fit_values(attended, np.arange(60), one) for one in (recipe, replace(recipe, vectors=0.0)))
+    blended = [learning.add_values(words[0], both[0], 0.6, 0.7)]
+    expected = 0.6 * attended.outputs(words) + 0.7 * attended.outputs(both)
+    np.testing.assert_allclose(attended.outputs(blended), expected, atol=1e-5)
+    np.testing.assert_allclose(attended.scores(blended).outputs(amounts), expected, atol=1e-5)
+
+
 def test_all_weight_on_words_is_the_model_without_vectors(monkeypatch):
-    monkeypatch.setattr(learning, "_clearly_positive", lambda differences: True)  # held-out texts object to vectors
+    monkeypatch.setattr(learning, "LEAST_BLEND", 1.1)  # held-out texts object to vectors
     plain, words = (
         TextClassifier(random_state=0).fit(TRAIN, Y),
         clone(TextClassifier(vectors=(ARRAY, WORDS), random_state=0)),

@@ -120,6 +120,7 @@ class TextChoice(StoredPart):
     null: NonNegativeFloat
     attention_step: bool
     vectors: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    blend: Annotated[float, Field(gt=0, le=1)] = 1.0
     temperature: PositiveFloat
     losses: dict[str, NonNegativeFloat]
     threshold: Annotated[float, Field(gt=0, lt=1)] | None = None

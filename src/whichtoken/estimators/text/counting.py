@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial, wraps
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -210,9 +210,9 @@ class Vocabulary:
                 f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it, or look at them"
             )
         if vectors is not None:
-            words = sequences.names
-            rows = vectors_of_tokens(tokenizer, words, vectors)
-            known = {words[place] for place in np.flatnonzero(rows.any(axis=1))}
+            words, alone = sequences.names, token_vectors(tokenizer, vectors)[0]
+            others = [word for word in words if word not in alone]
+            known = {*alone.keys() & words, *compress(others, np.any(vectors.of(others), axis=1))}
             if not known:
                 raise UsageError(
                     f"vectors of {vectors.name or 'the array'} have none of the {len(words)} words of the documents"

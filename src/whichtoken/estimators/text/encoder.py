@@ -140,19 +140,21 @@ def fit_encoder(
     """
     owners, parts = embed_parts(embeddings, texts)
     sums = np.stack([np.bincount(owners, column) for column in parts.T], axis=1)
-    means = (sums / np.bincount(owners)[:, None]).astype(np.float32)
-    mean = means.mean(axis=0, dtype=np.float64)
-    size = max(float(np.mean(np.sum((means - mean) ** 2, axis=1))), 1e-12)
+    means = sums / np.bincount(owners)[:, None]
+    mean = means.mean(axis=0)
+    apart = (means - mean).astype(np.float32)
+    size = max(float(np.mean(np.sum(apart**2, axis=1))), 1e-12)
     spread = np.append(np.full(means.shape[1], 1 / size), 1.0)
     nothing = sparse.csr_array((len(means), 0))
 
     def solve(rows: NDArray[np.int64], C: float, tolerance: float = TOLERANCE) -> tuple[Array, Array]:
         bounds = C * documents.weights
         found = [
-            solve_values(RidgeProblem(nothing, rows, signs, bounds, spread=spread, mean=mean, dense=means), tolerance)
+            solve_values(RidgeProblem(nothing, rows, signs, bounds, spread=spread, dense=apart), tolerance)
             for signs in output_signs(documents)
         ]
-        return np.stack([one.values for one in found], axis=1), np.array([one.bias for one in found])
+        values = np.stack([one.values for one in found], axis=1)
+        return values, np.array([one.bias for one in found]) - mean @ values
 
     def held_out(C: float) -> Array:
         fits = [solve(fit, C, tolerance=TRIED) for fit, _ in splits]

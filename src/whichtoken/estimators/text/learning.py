@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 ReadoutLoss = Literal["logistic", "squared_hinge", "squared"]
 
 TOLERANCE = 1e-5  # gap over the objective
-MOST_PASSES = 60  # over all documents, before Newton's method takes over
+MOST_PASSES, MOST_VISITS = 60, 500_000  # over all documents, or of a few, before Newton's method takes over
 MOST_STEPS, TIGHTER = 200, 4  # steps of that, and how often it tries again with a smaller slope in view
 
 
@@ -57,7 +57,8 @@ class RidgeProblem:
     values: Array | None = None  # g0, (|S|,); 0 by default
     bias: float = 0.0  # b0
     mean: Array | None = None  # (|S|,)
-    dense: NDArray[np.float32] | None = None  # features that every document has, after those of the tokens: (n, dim)
+    # features that every document has, after those of the tokens, relative to their mean: (n, dim); they share one spread
+    dense: NDArray[np.float32] | None = None
 
     @property
     def features(self) -> sparse.csr_array:
@@ -77,37 +78,39 @@ class SolvedValues:
     values: Array  # g, (|S|,)
     bias: float
     gap: float  # to the minimum, at most, relative to the objective
+    slopes: Array  # of the losses, negative: the dual variables over their bounds, (n,)
 
 
-def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: SolvedValues | None = None) -> SolvedValues:
-    """The minimizer, up to `tolerance` times the objective; `near` is close to it, if anything that is so is known."""
+def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: Array | None = None) -> SolvedValues:
+    """The minimizer, up to `tolerance` times the objective; `near` are the slopes of a similar problem, if they are known."""
     from whichtoken.estimators.text.dual_ascent_kernels import ascend
 
     shares, nothing = problem.shares, np.empty((problem.shares.shape[0], 0), np.float32)
     # half the memory is most of the time of a pass, and vectors have no more digits
     dense = nothing if problem.dense is None else np.asarray(problem.dense, np.float32)
-    tokens = shares.shape[1] + dense.shape[1]
-    spread = np.ones(tokens + 1) if problem.spread is None else problem.spread
+    tokens = shares.shape[1]
+    spread = np.ones(tokens + dense.shape[1] + 1) if problem.spread is None else problem.spread
     mean = np.zeros(tokens) if problem.mean is None else problem.mean
     start = np.zeros(tokens) if problem.values is None else problem.values
     rows = problem.rows[problem.bounds[problem.rows] > 0]
     if problem.loss == "squared":
         return _newton(problem, rows, spread, mean, start, tolerance)
     values, logistic = start.copy(), problem.loss == "logistic"
-    duals = problem.bounds / 2 if logistic else np.zeros(len(problem.bounds))
-    if near is not None:
-        known, direction = near.values[: shares.shape[1]], near.values[shares.shape[1] :].astype(np.float32)
-        outputs = shares @ known + dense @ direction + near.bias
-        slopes = -loss_slopes(problem.signs * outputs, problem.loss)[0]
-        duals = problem.bounds * (slopes.clip(1e-9, 1 - 1e-9) if logistic else slopes)
+    if near is None:
+        near = np.full(len(problem.bounds), 0.5 if logistic else 0.0)
+    duals = problem.bounds * (near.clip(1e-9, 1 - 1e-9) if logistic else near)
     bias, gap = ascend(
         shares.indptr.astype(np.int64), shares.indices.astype(np.int32, copy=False), shares.data, dense, rows.copy(),
-        problem.signs, problem.bounds, spread, mean, values, problem.bias, None if logistic else True,
-        tolerance, MOST_PASSES, duals,
+        problem.signs, problem.bounds, spread[:tokens], spread[-2], spread[-1], mean, values, problem.bias,
+        None if logistic else True, tolerance, max(MOST_PASSES, MOST_VISITS // max(len(rows), 1)), duals,
     )  # fmt: skip
     if gap > tolerance:
         return _newton(problem, rows, spread, mean, start, tolerance)
-    return SolvedValues(values, float(bias), float(gap))
+    # from the dual variables: the ascent keeps it in float32
+    signed = np.zeros(len(duals), np.float32)
+    signed[rows] = problem.signs[rows] * duals[rows]
+    values = np.concatenate([values, spread[-2] * (dense.T @ signed)])
+    return SolvedValues(values, float(bias), float(gap), duals / np.maximum(problem.bounds, 1e-300))
 
 
 def loss_slopes(margins: Array, loss: ReadoutLoss) -> tuple[Array, Array]:
@@ -139,6 +142,8 @@ def _newton(
 
     shares, signs, bounds = problem.features[rows], problem.signs[rows], problem.bounds[rows]
     root, root_c = np.sqrt(spread[:-1]), math.sqrt(spread[-1])
+    more = np.zeros(shares.shape[1] - len(mean))
+    start, mean = np.append(start, more), np.append(mean, more)
     squared = problem.loss == "squared"
     signs, wanted = (np.ones(len(rows)), signs) if squared else (signs, 0.0)
     offset = signs * (shares @ start + problem.bias) - wanted
@@ -172,7 +177,9 @@ def _newton(
         options["gtol"] /= 100
     g = root * z[:-1]
     gap = float(slope @ slope / 2 / value) if value > 0 else 0.0
-    return SolvedValues(start + g, problem.bias + root_c * float(z[-1]) - float(mean @ g), gap)
+    slopes = np.zeros(len(problem.bounds))
+    slopes[rows] = -loss_slopes(offset + margins(z), problem.loss)[0]
+    return SolvedValues(start + g, problem.bias + root_c * float(z[-1]) - float(mean @ g), gap, slopes)
 
 
 # factor of |a|^2 / 2 beside the sum of the losses; a is on a logarithmic scale, so one number fits all vocabularies
@@ -188,6 +195,7 @@ class TextRecipe(Shown):
     null: float  # mass of the null token, in units of the mean mass of a document
     attention_step: bool  # whether attention moves once from its start
     vectors: float = 0.0  # share of the vectors in the ridge on the values; 0 for words alone
+    blend: float = 1.0  # weight of the values with vectors, beside those of words alone
 
 
 def run_in_threads(calls: Sequence[Callable[[], Any]], jobs: int | None) -> list[Any]:
@@ -224,6 +232,13 @@ def split_values(scores: Scores, vectors: NDArray[np.float32] | None) -> Array:
     return np.concatenate([own, scores.direction])
 
 
+def add_values(words: SolvedValues, vectors: SolvedValues, factor: float, weight: float) -> SolvedValues:
+    """So much of the one and so much of the other; the values of words alone come first in both."""
+    values = weight * vectors.values
+    values[: len(words.values)] += factor * words.values
+    return replace(vectors, values=values, bias=weight * vectors.bias + factor * words.bias)
+
+
 @dataclass(frozen=True, eq=False)
 class AttendedDocuments:
     """Documents under one attention: where the values of any recipe with its null token are solved."""
@@ -241,34 +256,43 @@ class AttendedDocuments:
         return cls(documents, selection, log_null, shares, float(squares.mean()) or 1.0)
 
     @cached_property
-    def dense(self) -> NDArray[np.float32] | None:
-        """The mean of the vectors of each document under its attention, or its columns, (n, dim)."""
-        vectors = self.documents.vectors
-        return self.documents.columns if vectors is None else np.asarray(self.shares @ vectors, dtype=np.float32)
+    def _beside(self) -> tuple[NDArray[np.float32], Array, float] | None:
+        vectors, found = self.documents.vectors, self.documents.columns
+        if vectors is not None:
+            found = self.shares.astype(np.float32) @ vectors
+        if found is None:
+            return None
+        center = found.mean(axis=0, dtype=np.float64)
+        found = found - center.astype(np.float32)
+        return found, center, max(float(np.einsum("nd,nd->", found, found, dtype=np.float64)) / len(found), 1e-12)
 
-    @cached_property
-    def ridge(self) -> tuple[Array, Array | None]:
-        """Precision of tokens, directions and bias for a share of 1 of each, and the mean that vectors are taken relative to."""
-        tokens = np.full(self.shares.shape[1], self.concentration)
-        if self.dense is None:
-            return np.append(tokens, 1.0), None
-        mean = self.dense.mean(axis=0, dtype=np.float64)
-        spread = max(float(np.mean(np.sum((self.dense - mean) ** 2, axis=1))), 1e-12)
-        return np.concatenate([tokens, np.full(len(mean), spread), [1.0]]), np.append(np.zeros(len(tokens)), mean)
+    @property
+    def dense(self) -> NDArray[np.float32] | None:
+        """What every document has beside its tokens, relative to `center`: the mean of its vectors, or its columns, (n, dim)."""
+        return None if self._beside is None else self._beside[0]
+
+    @property
+    def center(self) -> Array:
+        """The mean of that over the documents, (dim,)."""
+        return np.zeros(0) if self._beside is None else self._beside[1]
 
     def precision(self, recipe: TextRecipe) -> Array:
         """Precision of the ridge on values, direction and bias, (queries * |S| [+ dim] + 1,)."""
-        precision, tokens = self.ridge[0].copy(), self.shares.shape[1]
-        if self.documents.vectors is not None:
-            precision[:tokens] /= 1 - recipe.vectors
-            precision[tokens:-1] /= recipe.vectors
-        return precision
+        tokens, share = np.full(self.shares.shape[1], self.concentration), recipe.vectors
+        if self._beside is None or self._dense_of(recipe) is None:
+            return np.append(tokens, 1.0)
+        _, center, size = self._beside
+        return np.concatenate([tokens / (1 - share), np.full(len(center), size / (share or 1.0)), [1.0]])
+
+    def _dense_of(self, recipe: TextRecipe) -> NDArray[np.float32] | None:
+        return self.dense if recipe.vectors or self.documents.columns is not None else None
 
     def problems(self, rows: NDArray[np.int64], recipe: TextRecipe) -> list[RidgeProblem]:
         """One per output."""
-        bounds, spread, mean = recipe.C * self.documents.weights, 1 / self.precision(recipe), self.ridge[1]
+        bounds, spread = recipe.C * self.documents.weights, 1 / self.precision(recipe)
+        dense = self._dense_of(recipe)
         return [
-            RidgeProblem(self.shares, rows, signs, bounds, recipe.loss, spread, mean=mean, dense=self.dense)
+            RidgeProblem(self.shares, rows, signs, bounds, recipe.loss, spread, dense=dense)
             for signs in output_signs(self.documents)
         ]
 
@@ -276,12 +300,15 @@ class AttendedDocuments:
         """Outputs of the documents with these values, (n, outputs)."""
         (values, bias), tokens = _stacked(solved), self.shares.shape[1]
         outputs = self.shares @ values[:tokens] + bias
-        return np.asarray(outputs if self.dense is None else outputs + self.dense @ values[tokens:].astype(np.float32))
+        if self._beside is None or len(values) == tokens:
+            return np.asarray(outputs)
+        return np.asarray(outputs + self._beside[0] @ values[tokens:].astype(np.float32))
 
     def scores(self, solved: Sequence[SolvedValues]) -> Scores:
         """The model with these values."""
         (values, bias), queries = _stacked(solved), self.selection.shape[1]
-        if self.dense is not None:
+        if self._beside is not None:
+            bias = bias - self.center @ values[self.shares.shape[1] :]
             return SpelledScores.of(self.selection, values, bias, self.log_null, self.documents.vectors)
         heads = values.reshape(queries, -1, values.shape[1]).transpose(1, 0, 2)
         return Scores(self.selection, np.ascontiguousarray(heads), bias, self.log_null)
@@ -308,7 +335,7 @@ def fit_values(
     near: Sequence[SolvedValues] | None = None,
 ) -> list[SolvedValues]:
     """The best values of each output for documents `rows`; `near` are similar ones to start from."""
-    starts: Sequence[SolvedValues | None] = near or [None] * attended.documents.outputs
+    starts = [solved.slopes for solved in near] if near else [None] * attended.documents.outputs
     pairs = zip(attended.problems(rows, recipe), starts, strict=True)
     return run_in_threads([partial(solve_values, problem, tolerance, start) for problem, start in pairs], jobs)
 
@@ -338,9 +365,9 @@ def step_attention(
 
 
 def information(
-    shares: sparse.csr_array, values: Array, bias: Array, documents: Documents, recipe: TextRecipe, mean: Array
+    shares: sparse.csr_array | NDArray[Any], outputs: Array, documents: Documents, recipe: TextRecipe, mean: Array
 ) -> Array:
-    """Curvature that the losses give to each parameter and to the output at the mean attention, (|S| [+ dim] + 1, outputs).
+    """Curvature that the losses give to each parameter and to the output at the mean attention, (columns + 1, outputs).
 
     Shares are taken relative to the mean: what all documents have in common belongs to the output at the mean.
     """
@@ -349,9 +376,10 @@ def information(
     for first in range(0, shares.shape[0], BLOCK):
         some = slice(first, first + BLOCK)
         part = shares[some]
-        bends = bounds[some, None] * output_slopes(part @ values + bias, signs[some], recipe.loss)[1]
+        bends = bounds[some, None] * output_slopes(outputs[some], signs[some], recipe.loss)[1]
         whole = bends.sum(axis=0)
-        total[:-1] += part.power(2).T @ bends - 2 * mean[:, None] * (part.T @ bends) + mean[:, None] ** 2 * whole
+        squares = part**2 if isinstance(part, np.ndarray) else part.power(2)
+        total[:-1] += squares.T @ bends - 2 * mean[:, None] * (part.T @ bends) + mean[:, None] ** 2 * whole
         total[-1] += whole
     return total
 
@@ -368,9 +396,11 @@ VECTOR_SHARES, VECTOR_SHARE, SHARE_SPREAD = (
 )  # tried; usual; of the prior on the log odds
 VECTOR_CS, C_SPREAD = (1.0, 3.0, 10.0, 30.0), 1.5  # tried beside vectors; of the prior on the logarithm
 VECTOR_HELD = 300  # held-out documents that are enough for these means
+BLENDS, LEAST_BLEND = np.linspace(0, 1, 11), 0.1  # weights of vectors beside words; less than this is none
 DEFAULT = TextRecipe(C=3.0, loss="logistic", null=0.3, attention_step=False)  # where nothing can be held out
 TRIED = 1e-3  # gap of the values in a trial: far below what held-out documents can distinguish
 ENOUGH = 800  # held-out documents that are enough on the way to a choice
+STEP = 0.5  # standard errors by which held-out losses must fall at a step along a grid
 HELD = 2500  # held-out documents that are enough in the end: so many folds, or all of them
 
 
@@ -433,7 +463,8 @@ class Trials:
         self.found: dict[tuple[TextRecipe, int], Trial] = {}  # by recipe and number of splits
         self._outputs: dict[tuple[TextRecipe, int], Array] = {}  # by recipe and split
         self._attended: dict[tuple[float, int], AttendedDocuments] = {}
-        self._last: dict[tuple[str, int], list[SolvedValues]] = {}  # by loss and split, of one query
+        # by loss and split, of one query: what was solved last
+        self.last: dict[tuple[str, int], tuple[TextRecipe, list[SolvedValues]]] = {}
 
     def run(self, recipes: Sequence[TextRecipe], enough: float = np.inf) -> list[Trial]:
         """Try what was not tried yet: on all splits, or on as many as hold out `enough` documents."""
@@ -443,14 +474,14 @@ class Trials:
             (recipe, place) for recipe in recipes for place in range(number) if (recipe, place) not in self._outputs
         ]
         for recipe, place in missing:
-            self._attend(recipe.null, place)
+            self.attend(recipe.null, place)
         # another C or null token moves the values a little only; of several threads none starts from what another one just found
-        near = [self._last.get((recipe.loss, place)) for recipe, place in missing]
+        near = [self.last.get((recipe.loss, place)) for recipe, place in missing]
         calls = [partial(self._held_out, *pair, start) for pair, start in zip(missing, near, strict=True)]
         for (recipe, place), (outputs, solved) in zip(missing, run_in_threads(calls, self.jobs), strict=True):
             self._outputs[recipe, place] = outputs
             if self.starts[place].shape[1] == 1:
-                self._last[recipe.loss, place] = solved
+                self.last[recipe.loss, place] = recipe, solved
         held = np.concatenate([held for _, held in self.splits[:number]])
         labels, weights = self.documents.labels[held], self.documents.weights[held]
         for recipe in recipes:
@@ -480,6 +511,25 @@ class Trials:
         losses = [trial.loss for trial in self.run(recipes, enough)]
         return recipes[int(np.argmin(losses))]
 
+    def blend(self, words: TextRecipe, vectors: TextRecipe) -> tuple[TextRecipe, float]:
+        """The recipe of vectors with its weight beside words alone, and the factor of the latter, which brings both to one scale.
+
+        Calibrated outputs are added with the mean weight over what the held-out documents find likely: a hundred documents
+        hardly say which of the two is better, and the blend is seldom much worse than either.
+        """
+        one, two = self.run([words, vectors])
+        (first, labels, weights), second = self.held_out(words), self.held_out(vectors)[0]
+        factor = one.temperature / two.temperature
+        shares = weights / weights.mean() if weights.any() else np.ones(len(weights))
+        blends = [two.temperature * ((1 - w) * factor * first + w * second) for w in BLENDS]
+        tried = [Trial(1.0, shares * document_losses(blend, labels), np.zeros(0)) for blend in blends]
+        weight = _posterior_mean(BLENDS, 0.5, np.inf, tried)
+        blended = replace(vectors, blend=weight)
+        for place in range(len(self.splits)):
+            outputs = self._outputs[words, place], self._outputs[vectors, place]
+            self._outputs[blended, place] = (1 - weight) * factor * outputs[0] + weight * outputs[1]
+        return blended, (1 - weight) * factor
+
     def choice(self, recipe: TextRecipe) -> Choice:
         """The result, with everything that was tried."""
         (trial,) = self.run([recipe])
@@ -487,7 +537,8 @@ class Trials:
         losses = {_describe(tried): self.found[tried, number].loss for tried, number in most.items()}
         return Choice(**vars(recipe), temperature=trial.temperature, losses=losses)
 
-    def _attend(self, null: float, place: int) -> AttendedDocuments:
+    def attend(self, null: float, place: int) -> AttendedDocuments:
+        """The documents as the attention of a split starts."""
         # one query starts from the same scores in every split
         key = null, place if self.starts[place].shape[1] > 1 else 0
         if key not in self._attended:
@@ -496,10 +547,14 @@ class Trials:
         return self._attended[key]
 
     def _held_out(
-        self, recipe: TextRecipe, place: int, near: list[SolvedValues] | None
+        self, recipe: TextRecipe, place: int, last: tuple[TextRecipe, list[SolvedValues]] | None
     ) -> tuple[Array, list[SolvedValues]]:
-        (fit, held), attended = self.splits[place], self._attend(recipe.null, place)
-        solved = fit_values(attended, fit, recipe, tolerance=TRIED, near=near)
+        (fit, held), attended = self.splits[place], self.attend(recipe.null, place)
+        still = replace(recipe, attention_step=False)
+        near = last[1] if last else None
+        # its first half may be what was solved last
+        known = near if last and last[0] == still else None
+        solved = known or fit_values(attended, fit, still, tolerance=TRIED, near=near)
         if not recipe.attention_step:
             return attended.outputs(solved)[held], solved
         selection = step_attention(attended, fit, attended.scores(solved), recipe.loss, self.ridge)
@@ -510,6 +565,8 @@ class Trials:
 def _describe(recipe: TextRecipe) -> str:
     step = ", attention step" if recipe.attention_step else ""
     vectors = f", vectors={recipe.vectors:g}" if recipe.vectors else ""
+    if recipe.blend < 1:
+        vectors += f" with a weight of {recipe.blend:g}"
     return f"{recipe.loss}, C={recipe.C:g}, null={recipe.null:g}{vectors}{step}"
 
 
@@ -522,36 +579,25 @@ def choose_recipe(
     """
     null = DEFAULT.null if DEFAULT.null in null_grid else null_grid[0]
     candidates = [_descend_grid(trials, replace(DEFAULT, loss=loss, null=null), "C", C_grid) for loss in losses]
-    best = trials.best(candidates)
+    best = trials.best(candidates, ENOUGH)
     for rival in candidates:
-        ours, theirs = trials.run([best, rival])
+        ours, theirs = trials.run([best, rival], ENOUGH)
         if _clearly_positive(ours.errors - theirs.errors):
             best = rival
-    return _descend_grid(trials, replace(best, C=_parabola_minimum(trials, best, C_grid)), "null", null_grid)
-
-
-def _parabola_minimum(trials: Trials, best: TextRecipe, grid: Sequence[float]) -> float:
-    """Where the parabola through the best C and its neighbors has its bottom, on a logarithmic scale."""
-    place = grid.index(best.C)
-    if place in (0, len(grid) - 1):
-        return best.C
-    near = grid[place - 1 : place + 2]
-    losses = [trial.loss for trial in trials.run([replace(best, C=C) for C in near], ENOUGH)]
-    bend, slope, _ = np.polyfit(np.log(near), losses, 2)
-    return float(np.clip(np.exp(-slope / (2 * bend)), near[0], near[-1])) if bend > 0 else best.C
+    return _descend_grid(trials, best, "null", null_grid)
 
 
 def attention_helps(trials: Trials, still: TextRecipe, moved: TextRecipe) -> bool:
     """Whether attention may move: unless held-out documents clearly object."""
     if still == moved:
         return False
-    before, after = trials.run([still, moved])
+    before, after = (trials.run([recipe], ENOUGH)[0] for recipe in (still, moved))
     return not _clearly_positive(after.losses - before.losses)
 
 
-def _clearly_positive(differences: Array) -> bool:
-    """Whether the mean is above 0 by more than its standard error."""
-    return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
+def _clearly_positive(differences: Array, errors: float = 1.0) -> bool:
+    """Whether the mean is above 0 by more than so many of its standard errors."""
+    return bool(differences.mean() > errors * differences.std() / np.sqrt(len(differences)))
 
 
 def choose_vectors(trials: Trials, words: TextRecipe, C_grid: Sequence[float]) -> TextRecipe:
@@ -563,10 +609,10 @@ def choose_vectors(trials: Trials, words: TextRecipe, C_grid: Sequence[float]) -
     Cs = np.array([C for C in C_grid if C in VECTOR_CS] or C_grid[:1])
     # one after the other, as each starts where the last one ended
     of_C = [trials.run([replace(usual, C=float(C))], enough=VECTOR_HELD)[0] for C in Cs]
-    chosen = replace(usual, C=float(np.exp(_posterior_mean(np.log(Cs), np.log(usual.C), C_SPREAD, of_C))))
-    of_share = [trials.run([replace(chosen, vectors=share)], enough=VECTOR_HELD)[0] for share in VECTOR_SHARES]
+    C = float(np.exp(_posterior_mean(np.log(Cs), np.log(usual.C), C_SPREAD, of_C)))
+    of_share = [trials.run([replace(usual, vectors=share)], enough=VECTOR_HELD)[0] for share in VECTOR_SHARES]
     share = expit(_posterior_mean(logit(VECTOR_SHARES), logit(VECTOR_SHARE), SHARE_SPREAD, of_share))
-    return replace(chosen, vectors=float(share))
+    return replace(usual, C=C, vectors=float(share))
 
 
 def _posterior_mean(places: Array, usual: float, spread: float, trials: Sequence[Trial]) -> float:
@@ -577,18 +623,19 @@ def _posterior_mean(places: Array, usual: float, spread: float, trials: Sequence
 
 
 def _descend_grid(trials: Trials, recipe: TextRecipe, name: Literal["C", "null"], grid: Sequence[float]) -> TextRecipe:
-    """The recipe with the smallest held-out loss along a grid, from its start downhill, two trials at a time."""
-    low = grid.index(getattr(recipe, name)) if getattr(recipe, name) in grid else 0
-    high = min(low + 1, len(grid) - 1)
-    while True:
-        recipes = [replace(recipe, **{name: value}) for value in grid[low : high + 1]]  # type: ignore[arg-type]
-        best = trials.best(recipes, ENOUGH)
-        if best == recipes[0] and low > 0:
-            low = max(low - 2, 0)
-        elif best == recipes[-1] and high < len(grid) - 1:
-            high = min(high + 2, len(grid) - 1)
-        else:
-            return best
+    """The recipe at the end of a walk along a grid from its start, as long as held-out losses fall by `STEP`."""
+    start = grid.index(getattr(recipe, name)) if getattr(recipe, name) in grid else 0
+    best = replace(recipe, **{name: grid[start]})  # type: ignore[arg-type]
+    for way in (grid[start + 1 :], grid[:start][::-1]):
+        first = best
+        for value in way:
+            before, after = trials.run([best, replace(best, **{name: value})], ENOUGH)  # type: ignore[arg-type]
+            if not _clearly_positive(before.losses - after.losses, STEP):
+                break
+            best = replace(best, **{name: value})  # type: ignore[arg-type]
+        if best != first:
+            break
+    return best
 
 
 def weigh_decisions(
@@ -747,14 +794,18 @@ class Memory:
     mean: Array  # attention [and its vectors], (|S| [+ dim],)
 
     @classmethod
-    def of(cls, documents: Documents, scores: Scores, recipe: TextRecipe) -> Memory:
+    def of(cls, attended: AttendedDocuments, scores: Scores, recipe: TextRecipe) -> Memory:
         """After a fit."""
-        attended = AttendedDocuments.of(documents, scores.selection, scores.log_null)
-        features = attended.problems(np.arange(len(documents.labels)), recipe)[0].features
-        mean = np.asarray(features.sum(axis=0)) / len(documents.labels)  # features.mean would copy them
-        values = split_values(scores, documents.vectors)
-        learned = information(features, values, scores.bias, documents, recipe, mean)
-        return cls(attended.precision(recipe)[:, None] + learned, mean)
+        outputs = attended.shares @ scores.values[:, 0] + scores.bias
+        if attended.documents.columns is not None and isinstance(scores, SpelledScores):
+            outputs += attended.documents.columns @ scores.direction
+        mean = np.asarray(attended.shares.sum(axis=0)) / len(outputs)
+        known = attended.documents, recipe
+        learned = information(attended.shares, outputs, *known, mean)
+        if attended.dense is not None:
+            more = information(attended.dense, outputs, *known, np.zeros(len(attended.center)))
+            learned = np.concatenate([learned[:-1], more])
+        return cls(attended.precision(recipe)[:, None] + learned, np.append(mean, attended.center))
 
 
 def fit_documents(
@@ -793,20 +844,29 @@ def fit_documents(
         report = partial(print, file=sys.stderr) if model.verbose else None
         return Trials(some, splits, partial(_start, some, model, ridge, seed), ridge, model.n_jobs, report)
 
-    def final(recipe: TextRecipe) -> Scores:
-        start = partial(_start, documents, model, ridge, seed)
-        log_null = np.log(recipe.null * documents.mean_mass) if recipe.null > 0 else -np.inf
-        attended = AttendedDocuments.of(documents, start(rows), log_null)
+    def attend(null: float) -> AttendedDocuments:  # as the attention starts
+        if chosen is None and splits and model.n_queries == 1:
+            return trials.attend(null, 0)
+        log_null = np.log(null * documents.mean_mass) if null > 0 else -np.inf
+        return AttendedDocuments.of(documents, _start(documents, model, ridge, seed, rows), log_null)
+
+    def final(recipe: TextRecipe) -> tuple[Scores, AttendedDocuments]:
+        attended = attend(recipe.null)
         solved = fit_values(attended, rows, recipe, model.n_jobs)
+        if beside_vectors is not None:
+            words, factor = beside_vectors
+            alone = fit_values(attended, rows, words, model.n_jobs, near=solved)
+            solved = [add_values(*pair, factor, recipe.blend) for pair in zip(alone, solved, strict=True)]
         if recipe.attention_step:
+            log_null = attended.log_null
             selection = step_attention(attended, rows, attended.scores(solved), recipe.loss, ridge)
             del attended  # its shares are most of the memory of a fit: free them before the next
             attended = AttendedDocuments.of(documents, selection, log_null)
             solved = fit_values(attended, rows, recipe, model.n_jobs, near=solved)
-        return attended.scores(solved)
+        return attended.scores(solved), attended
 
     shifts = model._log_weights(documents)
-    trials = trials_of(documents)
+    trials, beside_vectors = trials_of(documents), None
     if not splits:  # too few documents to hold any out
         documents = spelled or documents
         choice = Choice(
@@ -817,25 +877,25 @@ def fit_documents(
             vectors=VECTOR_SHARE if spelled else 0.0,
             log_weights=shifts,
         )
-        scores = final(choice)
+        scores, attended = final(choice)
         outside, labels, weights = np.empty((0, documents.outputs)), labels[:0], documents.weights[:0]
     else:
         recipe = choose_recipe(trials, losses, Cs, nulls)
         if spelled is not None:
             more = trials_of(spelled)
-            richer = choose_vectors(more, recipe, Cs)
-            # few documents object to vectors by chance, so a clear difference is asked for
-            if not _clearly_positive(more.run([richer])[0].losses - trials.run([recipe])[0].losses):
-                trials, recipe, documents = more, richer, spelled
+            more.last = dict(trials.last)
+            blended, factor = more.blend(recipe, choose_vectors(more, recipe, Cs))
+            if blended.blend >= LEAST_BLEND:
+                trials, recipe, documents, beside_vectors = more, blended, spelled, (recipe, factor)
         # with vectors a step of the attention changed no decision that held-out documents could notice, and took time
         moved = replace(recipe, attention_step=model.n_queries == 1 and ridge < np.inf and not recipe.vectors)
         best = moved if attention_helps(trials, recipe, moved) else recipe
-        choice, scores = trials.choice(best), final(best)
+        choice, (scores, attended) = trials.choice(best), final(best)
         outside, labels, weights = trials.held_out(best)
     choice = weigh_decisions(choice, outside, labels, weights, shifts, model.threshold)
     if chosen is not None:
         splits = [(chosen[fit], chosen[held]) for fit, held in splits]
-    memory = None if model.n_queries > 1 else Memory.of(documents, scores, choice)
+    memory = None if model.n_queries > 1 else Memory.of(attended, scores, choice)
     return scores, choice, memory, (splits, outside)
 
 
@@ -882,7 +942,7 @@ def update_model(
         for k, signs in enumerate(output_signs(documents))
     ]  # fmt: skip
     values, bias = _stacked(run_in_threads([partial(solve_values, problem) for problem in problems], jobs))
-    learned = information(shares, values, bias, documents, choice, memory.mean)
+    learned = information(shares, shares @ values + bias, documents, choice, memory.mean)
     new = replace(scores, values=values[:, None], bias=bias)
     if isinstance(scores, SpelledScores):
         new = SpelledScores.of(scores.selection, values, bias, scores.log_null, documents.vectors)
