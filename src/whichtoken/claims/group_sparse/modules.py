@@ -139,9 +139,12 @@ class Modules(Experiment[Point]):
                 selects = FEW_KEEP if groups == FEW else LOSES
                 yield selects.part(label, words, runs.values("attention"), on=runs)
         for beside in ("", f"+{NETWORK}"):
-            both = rows_where(
-                every.where(groups=MANY), lambda point, beside=beside: point.parts in (LAYER + beside, RMS + beside)
-            )  # type: ignore[misc]
+            eight = every.where(groups=MANY)
+            two, failed = (
+                [row for row in part if row.point.parts in (LAYER + beside, RMS + beside)]
+                for part in (eight, eight.failed)
+            )
+            both = Rows(two, failed)
             more = np.subtract(*pairs(both, "position_share", {"parts": LAYER + beside}, {"parts": RMS + beside}))
             yield POSITION.part(LAYER + beside, _words(LAYER + beside), more, on=both)
         for parts, runs in group_by(descent.where(trained="theorem"), "parts"):
