@@ -93,6 +93,13 @@ def test_vectors_speak_where_too_few_texts_are_there_to_hold_some_out():
     assert model.predict([GOOD[30], BAD[30]]).tolist() == [1, 0]
 
 
+def test_settings_that_are_given_are_tried_with_words_and_with_vectors():
+    # the words alone were solved last, on documents without the words that are too rare
+    model = TextClassifier(vectors=(ARRAY, WORDS), C=3.0, null=0.3, random_state=0).fit(TRAIN, Y)
+    assert (model.choice_.C, model.choice_.null) == (pytest.approx(3.0), 0.3)
+    assert model.score(UNSEEN, Z) > 0.95
+
+
 def test_vectors_that_say_nothing_get_less_weight_than_those_that_speak(model):
     noise = np.random.default_rng(5).standard_normal(ARRAY.shape)
     other = TextClassifier(vectors=(noise, WORDS), random_state=0).fit(TRAIN, Y)

@@ -407,14 +407,14 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         """Labels of the documents, (n,), or 0 and 1 for each of several, (n, k); sets the classes."""
         given = y.compute() if is_partitioned(y) else y
         given = given.toarray() if sparse.issparse(given) else given
-        self.several_labels_ = np.ndim(given) == 2 and np.shape(given)[1] > 1
+        marks = np.asarray(given)
+        self.several_labels_ = marks.ndim == 2 and marks.shape[1] > 1
         if not self.several_labels_:
             labels = check_labels(given, documents)
             self.classes_ = np.unique(check_labels(classes) if classes is not None else labels)
             if len(self.classes_) < 2:
                 raise ValueError(f"y has one class ({self.classes_.tolist()[0]!r}); two or more classes are needed")
             return labels
-        marks = np.asarray(given)
         if len(marks) != documents or not np.isin(marks, (0, 1)).all():
             raise ValueError(
                 f"y of shape {marks.shape} must have one row for each of {documents} documents, of 0 and 1 for each label"

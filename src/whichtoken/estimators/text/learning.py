@@ -289,7 +289,9 @@ class AttendedDocuments:
 
     def problems(self, rows: NDArray[np.int64], recipe: TextRecipe) -> list[RidgeProblem]:
         """One per output."""
-        bounds, spread = recipe.C * self.documents.weights, 1 / self.precision(recipe)
+        weights = self.documents.weights
+        # part of the documents weighs as much as all: with fewer the outputs, and with them the temperature, would be others
+        bounds, spread = recipe.C * weights.sum() / (weights[rows].sum() or 1.0) * weights, 1 / self.precision(recipe)
         dense = self._dense_of(recipe)
         return [
             RidgeProblem(self.shares, rows, signs, bounds, recipe.loss, spread, dense=dense)
@@ -552,8 +554,8 @@ class Trials:
         (fit, held), attended = self.splits[place], self.attend(recipe.null, place)
         still = replace(recipe, attention_step=False)
         near = last[1] if last else None
-        # its first half may be what was solved last
-        known = near if last and last[0] == still else None
+        # its first half may be what was solved last, of these documents and not of those with fewer tokens
+        known = near if last and last[0] == still and (still, place) in self._outputs else None
         solved = known or fit_values(attended, fit, still, tolerance=TRIED, near=near)
         if not recipe.attention_step:
             return attended.outputs(solved)[held], solved
