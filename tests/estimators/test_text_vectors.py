@@ -348,6 +348,11 @@ def test_an_encoder_is_weighed_by_validation_and_asked_once(blended):
     np.testing.assert_allclose(silent.decision_function(TRAIN) > 0, plain.decision_function(TRAIN) > 0)
 
 
+def test_a_note_on_unknown_words_claims_no_label_that_an_encoder_may_move(blended):
+    with pytest.warns(UserWarning, match="^2 of 2 documents have no known word; words say nothing about them$"):
+        assert blended.predict([" ".join(GOOD[20:25]), " ".join(BAD[20:25])]).tolist() == [1, 0]
+
+
 @pytest.mark.filterwarnings("ignore:.*no known word")
 def test_parts_of_an_encoder_add_up_and_deletions_are_confirmed(blended):
     long = " ".join(f"{text}." for text in UNSEEN[1:40:2])
