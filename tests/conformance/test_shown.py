@@ -30,8 +30,12 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "missing: every_sequence_supports",
     ),
     "ClsPath": (
-        {"settled": True, "arc": np.array([0.0, 7.0]), "log_losses": np.array([-1.0, -5.0])},
-        "settled after arc length 7, loss e^-5, 2 recorded points",
+        {"arc": np.array([0.0, 7.0]), "log_losses": np.array([-1.0, -5.0])},
+        "arc length 7, loss e^-5, 2 recorded points",
+    ),
+    "NumberExplanation": (
+        {"prediction": 3.25, "change": -1.0, "counterfactual": ["splendid", "warm"]},
+        "3.25; deleting splendid, warm lowers it by 1 or more",
     ),
     "StressResult": (
         {"claim": "toy/mean", "borders": [], "counterexamples": [], "trials": [1, 2], "rows": 6},
