@@ -90,6 +90,27 @@ def test_a_sample_of_all_architectures_is_read_exactly(kind):
 
 
 @pytest.mark.filterwarnings("ignore")  # of the families' own code
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kind", ["bloom", "falcon", "funnel", "gptj", "mpnet", "mpt", "xlnet"])
+@torch.no_grad()
+def test_traced_attention_of_half_precision_has_the_weights_of_the_model(kind, dtype):
+    """What a module adds to its scores is small beside their rounding, and counts all the same."""
+    sweep = pytest.importorskip("sweep")
+    model, inputs = sweep.build(kind, sweep.text_architectures()[kind]).to(dtype), sweep.batch()
+    model.config.use_cache = False
+    own = [weights for weights in model(**inputs, output_attentions=True).attentions if weights is not None]
+    with AttentionProbe(model) as probe:
+        model(**inputs)
+    assert not probe.refused
+    real = inputs["attention_mask"].bool()
+    for reading in probe.readings.values():
+        ours = reading.weights()
+        if ours.shape[2] == real.shape[1]:  # Funnel pools the queries of a layer
+            off = [(ours - other).abs().amax((1, 3))[real].max() for other in own if other.shape == ours.shape]
+            assert min(off) <= torch.finfo(dtype).eps
+
+
+@pytest.mark.filterwarnings("ignore")  # of the families' own code
 @pytest.mark.parametrize("kind", ["nystromformer", "yoso", "mra", "rwkv", "fsmt"])
 def test_what_is_no_softmax_attention_is_refused_by_name(kind):
     sweep = pytest.importorskip("sweep")

@@ -189,7 +189,7 @@ def made(gap, parts, sink=False, **flips):
 @pytest.mark.parametrize(
     ("why", "expected"),
     [
-        (made(0.3, {"word": 0.3}), "picked moved over be: a tie (gap 0.30)"),
+        (made(0.3, {"word": 0.3}), "picked moved over be: too close for a reason (gap 0.30)"),
         (made(0.98 - 0.3, {"word": 0.98, "position": -0.3}, word=True),
          "picked moved over be: the word itself +0.98, although be is better placed (-0.30); if the two exchange it, be wins"),
         (made(1.0, {"MLP": 1.0}, MLP=False),

@@ -511,10 +511,13 @@ class _Trace(TorchFunctionMode):
         query, key, value, context, logits = (
             part if part.dim() == 4 else part.reshape(batch, -1, *part.shape[-2:]) for part in parts
         )
-        logits = logits.to(query.dtype)
+        dtype = torch.promote_types(query.dtype, torch.float32)
+        logits = logits.to(dtype)
         allowed = logits > FORBIDDEN
-        added = (logits - call.scale * (query.detach() @ key.detach().transpose(-1, -2))).masked_fill(~allowed, 0.0)
-        rounding = 100 * torch.finfo(logits.dtype).eps * float(logits.masked_fill(~allowed, 0.0).abs().max())
+        products = query.detach().to(dtype) @ key.detach().to(dtype).transpose(-1, -2)
+        added = (logits - call.scale * products).masked_fill(~allowed, 0.0)
+        # in half precision what a module adds cannot be told from rounding: then all of it counts
+        rounding = 100 * torch.finfo(dtype).eps * float(logits.masked_fill(~allowed, 0.0).abs().max())
         return Heads(
             query, key, value, mask=allowed, bias=None if bool((added.abs() <= rounding).all()) else added,
             scale=call.scale, context=context.transpose(1, 2), dropped=self.dropped,

@@ -346,6 +346,10 @@ class AttentionProbe:
         """Why a reading is not what the module computed; all queries are compared at first, then some of each text."""
         if reading.context is None:
             return "gives no result to compare with"
+        # GPT-J casts queries and keys of half precision to single
+        tolerance = max(
+            TOLERANCE.get(part.dtype, TOLERANCE[torch.float32]) for part in (reading.query, reading.context)
+        )
         rows = reading.positions.shape[1]
         if layer in self._checked and rows > CHECKED:
             some = torch.linspace(0, rows - 1, CHECKED, device=reading.positions.device).long()
@@ -358,7 +362,7 @@ class AttentionProbe:
         if not errors:
             return "has no finite result to compare with"
         error = max(errors)
-        if error <= TOLERANCE.get(reading.query.dtype, TOLERANCE[torch.float32]):
+        if error <= tolerance:
             return None
         return f"computes something else than softmax attention (relative difference {error:.2g})"
 

@@ -123,7 +123,8 @@ class Reading(Shown):
 
     def logits(self, precise: bool = False, capped: bool = True) -> Tensor:
         """Scores (batch, heads, queries, keys); keys that may not be picked have -inf."""
-        dtype = torch.float64 if precise else _working_dtype(self.query.dtype)
+        # half precision cannot represent a gap of .01 at a score of 10
+        dtype = torch.float64 if precise else torch.promote_types(self.query.dtype, torch.float32)
         keys = self.key[:, self.group].to(dtype)
         scores = self.query.to(dtype) @ keys.transpose(-1, -2) * self.scale
         if self.softcap is not None and capped:
@@ -156,7 +157,7 @@ class Reading(Shown):
         """
         if self.context is None:
             return float("nan")
-        ours, theirs = self.output(), self.context.to(_working_dtype(self.context.dtype))
+        ours, theirs = self.output(), self.context.to(torch.promote_types(self.context.dtype, torch.float32))
         if self.project is not None:
             ours, theirs = (
                 self.project(ours.transpose(1, 2).flatten(2).to(self.context.dtype))[:, None],
@@ -272,8 +273,3 @@ def full_mask(found: Heads, positions: Tensor) -> Mask:
     if found.bias is None:
         return mask
     return replace(mask, bias=found.bias.detach() if mask.bias is None else mask.bias + found.bias.detach())
-
-
-def _working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Half precision cannot represent a gap of .01 at a score of 10: then compute in single precision."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

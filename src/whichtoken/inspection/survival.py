@@ -18,7 +18,7 @@ from whichtoken.inspection.sites import check_evaluation
 
 CHANGES = 128  # changed texts that a calibration reads
 MOST_TOKENS, FEWEST = 16_000, 16  # tokens of all of them, and how few long texts are changed at least
-DECIDED, TORN = 0.95, 0.8  # chances of survival: above, between, and below (a tie)
+DECIDED, TORN = 0.95, 0.8  # least chances of survival
 WIDEST = 1e3  # gap of a pick without rival
 ALL_LAYERS = -1
 BINS = 20  # of a calibration
@@ -129,7 +129,7 @@ def _calibrate(gap: NDArray[np.float64], survived: NDArray[np.bool_], layer: NDA
 
 
 def confidence_word(chance: float) -> str:
-    """A chance of survival in a word."""
+    """A chance of survival in a word: decided, torn or tie are said of nothing else."""
     if np.isnan(chance):
         return "unknown"
     return "decided" if chance >= DECIDED else "torn" if chance >= TORN else "tie"

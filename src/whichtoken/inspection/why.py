@@ -34,7 +34,7 @@ from whichtoken.inspection.sites import (
 )
 
 KINDS = ("word", "position", "attention", "MLP", "bias")
-TIE = 0.5  # nats: a smaller gap has no reason that lasts
+CLOSE = 0.5  # nats: a smaller gap has no reason that lasts
 CANCELLATION = 3.0  # parts that are this much larger than their sum explain nothing
 MOST_PARTS = 3  # that may be needed for 80 % of the gap
 SINK = 0.3  # mean attention over all queries, as in Gu et al. 2024, When attention sink emerges
@@ -117,9 +117,9 @@ class Why(Shown):
 
     @property
     def state(self) -> str:
-        """What can be said: "a tie", "no simple reason" or "readable"."""
-        if self.gap < TIE:
-            return "a tie"
+        """What can be said: "too close", "no simple reason" or "readable"."""
+        if self.gap < CLOSE:
+            return "too close"
         readable = self.cancellation <= CANCELLATION and self.needed <= MOST_PARTS and not self.sink
         return "readable" if readable and self.main != "bias" else "no simple reason"
 
@@ -144,8 +144,8 @@ class Why(Shown):
     def reason(self) -> str:
         """The reason in words; causal words only where a recomputed pass confirms them."""
         other = self.words[1]
-        if self.state == "a tie":
-            return f"a tie (gap {self.gap:.2f})"
+        if self.state == "too close":
+            return f"too close for a reason (gap {self.gap:.2f})"
         if self.state == "no simple reason":
             why = (
                 "one of them is an attention sink"
