@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from whichtoken import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier
 from whichtoken.app import GroupCurveDisplay, GroupPathDisplay, explainer_widget
 from whichtoken.errors import UsageError
+from whichtoken.estimators.text.explainer import check_exportable
 
 TOYS = Path(__file__).parents[1] / "toys"
 PAGE = """<!doctype html><html lang="en"><head><title>cell</title></head><body><main><h1>A cell</h1><div id="cell"></div></main>
@@ -61,6 +63,21 @@ def test_widgets_refuse_what_pages_refuse():
         explainer_widget(AttentionRegressor())
     with pytest.raises(UsageError, match="fitted on counts"):
         explainer_widget(TextClassifier().fit(np.eye(4), [0, 1, 0, 1]))
+
+
+def test_a_page_and_a_widget_refuse_columns_and_several_labels(tmp_path):
+    texts, labels = ["good film", "bad film"] * 10, [1, 0] * 10
+    table = pd.DataFrame({"text": texts, "stars": np.arange(20.0)})
+    several = TextClassifier(random_state=0).fit(texts, np.array([labels, labels[::-1]]).T)
+    for model, said in [
+        (TextClassifier(columns=["stars"], random_state=0).fit(table, labels), "this model has columns: stars"),
+        (several, "this model has 2: ask for_label"),
+    ]:
+        with pytest.raises(UsageError, match=said):
+            model.save_explainer(tmp_path / "page.html")
+        with pytest.raises(UsageError, match=said):
+            check_exportable(model)  # as widgets and the workbench do
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_displays_have_frames():

@@ -39,10 +39,12 @@ def test_columns_are_learned_answered_and_explained(fitted, whichtoken):
         (lambda f: ["predict", f / "model", f / "renamed.csv"], "renamed.csv has no column 'age'"),
         (lambda f: ["explain", f / "model", "a cough"], "reads age, ward beside the text"),
         (lambda f: ["explain", f / "model", "--explainer", f / "page.html"], "is for words alone"),
+        (lambda f: ["fit", "text", f / "stays.csv", "--text", "note", "--label", "back", "--encoder", "any", "--explainer",
+                    f / "page.html", "--model", f / "new"], "--encoder 'any' does not run in a page"),
         (lambda f: ["fit", "text", f / "stays.csv", "--text", "note", "--label", "back", "--columns", "note", "--model",
                     f / "new"], "named as text and other"),
     ],
-    ids=["renamed", "one text", "page", "in two roles"],
+    ids=["renamed", "one text", "page", "encoder in a page", "in two roles"],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_a_sentence(fitted, whichtoken, command, said):
     folder, table, _ = fitted

@@ -292,6 +292,10 @@ def test_counts_and_empty_pages_and_large_ones_are_refused(tmp_path: Path, monke
     blended._encoder = object()
     with pytest.raises(UsageError, match="has an encoder, which does not run in a page"):
         blended.save_explainer(path)
+    broken = copy(model)
+    broken.vocabulary_ = ("bad\nword", *model.vocabulary_[1:])
+    with pytest.raises(UsageError, match="a token with a line break"):
+        broken.save_explainer(path)
     with pytest.raises(UsageError, match=r"hold no word: all 3 tokens are left out; lower min_df=99"):
         model.save_explainer(path, min_df=99)
     monkeypatch.setattr("whichtoken.estimators.explainer_page.LARGEST", 1000)

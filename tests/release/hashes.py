@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "requirements-hashed.txt"
-EXTRAS = "dask,transformers,web"
+EXTRAS = "dask,notebook,transformers,web"
 HEAD = """\
 # What constraints.txt comes to for the program with its extras {extras}, with the checksum of every file, for
 # Python {python} on {system}; made by tests/release/hashes.py. torch is the CPU build of this release.

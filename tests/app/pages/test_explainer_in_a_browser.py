@@ -108,6 +108,19 @@ def test_without_scripts_there_is_a_sentence_and_on_paper_the_answer(visit, page
     assert not made.page.is_visible("textarea")
 
 
+@pytest.mark.parametrize("missing", ["Object.hasOwn", "Array.prototype.at", "Element.prototype.replaceChildren"])
+def test_an_old_browser_gets_a_sentence_or_the_whole_page(visit, page, missing):
+    made = visit(page)
+    made.page.add_init_script(f"delete {missing}")
+    made.page.reload()
+    if made.page.locator("textarea").count():
+        made.page.fill("textarea", "awful &amp; &hearts; &constructor;")
+        assert made.page.inner_text(".lead b") == "blame"
+    else:
+        assert "the browser is too old or runs no scripts" in made.page.inner_text("main")
+        made.complaints.clear()
+
+
 def test_a_key_stroke_in_three_hundred_words_takes_less_than_twenty_milliseconds(visit, page):
     """The median of processor time, as others may use the machine: one explanation is computed and laid out."""
     made = visit(page)

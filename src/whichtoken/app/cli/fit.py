@@ -186,6 +186,8 @@ def fit_text_file(
         from whichtoken.estimators.text.explainer import check_stemmer
 
         check_stemmer(stemmer)
+        if encoder is not None:
+            raise UsageError("{encoder} does not run in a page; leave it out, or --explainer", encoder=encoder)
     counted = "auto" if ngrams == "auto" else (1, int(ngrams))
     settings: dict[str, Any] = {"ngram_range": counted, "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
     settings |= {"class_weight": request.class_weight, "threshold": _threshold(threshold)}

@@ -129,19 +129,23 @@ def check_exportable(model: TextModel) -> None:
     """Refuse a model that a page could only approximate."""
     if not hasattr(model, "_vocabulary"):
         raise UsageError("the model was fitted on counts; a page reads texts, so fit it on texts")
+    model._refuse_several("an explainer page")
+    model._refuse_columns("an explainer page")
     if model.selection_.shape[1] > 1:
         raise UsageError(
             "{n_queries}: the page shows models with one query, whose smallest deletions and certificates are exact",
             n_queries=model.n_queries,
         )
     if model._encoder is not None:
-        raise UsageError("the model has an encoder, which does not run in a page; fit it without encoder=")
+        raise UsageError("the model has an encoder, which does not run in a page; fit it without one")
     tokenizer = model._vocabulary.tokenizer
     if not isinstance(tokenizer, TextPipeline):
         raise UsageError(
             f"the model splits texts by a {'function' if callable(model.analyzer) else 'tokenizers file'}, which does not run "
             "in a page; fit it with analyzer=None"
         )
+    if any("\n" in name for name in model.vocabulary_):
+        raise UsageError("the model has a token with a line break, which no text has; it was changed, fit it again")
     check_stemmer(tokenizer.stemmer)
 
 

@@ -249,8 +249,6 @@ class TextModel(FittedText, SavesExplainer):
         from whichtoken.estimators.text.explainer import save_explainer
 
         check_fitted(self)
-        self._refuse_several("an explainer page")
-        self._refuse_columns("an explainer page")
         return save_explainer(self, path, examples, **about)
 
     def save(self, folder: str | Path) -> None:

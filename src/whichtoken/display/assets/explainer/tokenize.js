@@ -46,8 +46,10 @@ function unescapeWith({ named, numbers, invalid }) {
       if ((code >= 0xd800 && code < 0xe000) || code > 0x10ffff) return String.fromCodePoint(NOTHING);
       return gone.has(code) ? "" : String.fromCodePoint(code);
     }
-    for (let size = inside.length; size > 1; size--)
-      if (Object.hasOwn(named, inside.slice(0, size))) return named[inside.slice(0, size)] + inside.slice(size);
+    for (let size = inside.length; size > 1; size--) {
+      const found = named[inside.slice(0, size)];
+      if (typeof found === "string") return found + inside.slice(size);  // what every object inherits is no string
+    }
     return reference;
   };
 }
