@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics import confusion_matrix, f1_score, log_loss, roc_auc_score
 
-from whichtoken.app.evaluation import Scheme, Trained, evaluate_saved, evaluate_with_baselines
+from whichtoken.app.evaluation import WORDS, Scheme, Trained, evaluate_saved, evaluate_with_baselines, text_baseline
 from whichtoken.app.pages.evaluation import print_evaluation
 from whichtoken.errors import UsageError
 from whichtoken.estimators.metrics import (
@@ -266,3 +267,27 @@ def test_calibration_is_drawn_with_a_dot_and_a_bar_for_each_bin_inside_the_pictu
     )
     assert all(0 < x < width and 0 < y < height for x, y in dots)
     assert dots == sorted(dots), "a higher probability stands further to the right"
+
+
+@pytest.mark.parametrize("kind", ["logistic", "naive-bayes"])
+@pytest.mark.parametrize(
+    ("good", "bad", "rest"), [("好看", "无聊", "这部电影的音乐"), ("ชอบ", "เบื่อ", "หนังเรื่องนี้")], ids=["Chinese", "Thai"]
+)
+def test_a_baseline_reads_scripts_without_spaces(kind, good, bad, rest):
+    places = np.arange(40) % len(rest)  # no sentence is there twice with the same label
+    texts = [
+        f"{rest[:k]}{bad if row % 2 else good}{rest[k:]}{row // 2 * rest[0]}" for row, k in enumerate(places.tolist())
+    ]
+    baseline = text_baseline(kind, (1, 1)).fit(texts[:28], np.arange(28) % 2)
+    assert np.array_equal(baseline.predict_proba(texts[28:]).argmax(axis=1), np.arange(28, 40) % 2)
+
+
+def test_a_baseline_reads_other_scripts_as_scikit_learn_does():
+    texts = [
+        "It's a B-movie_1, isn't it?",
+        "L'été à Łódź; 10/10",
+        "Очень хорошо!",
+        "यह अच्छी फ़िल्म है।",
+        "ok ok 👍🏽 fine",
+    ]
+    assert CountVectorizer(token_pattern=WORDS).fit(texts).vocabulary_ == CountVectorizer().fit(texts).vocabulary_
