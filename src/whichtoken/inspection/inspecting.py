@@ -188,12 +188,10 @@ class Inspection(Shown):
             kept[key] = None
             picked, rival = (int(part[text, layer, head]) for part in (self.picks.token, self.picks.runner_up))
             if rival >= 0:
-                try:
+                with suppress(UsageError):
                     kept[key] = self._pass(text).why(
                         layer, head, self._query(text), picked, rival, self._words(text, picked, rival)
                     )
-                except UsageError:
-                    kept[key] = None
         return kept[key]
 
     def effects(self, text: int, layer: int | None = None) -> PickEffects:
