@@ -1,10 +1,13 @@
 """Lines of a figure are distinct with every kind of color vision, on a light page and on a dark one."""
 
+import re
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import whichtoken
 from whichtoken.display.html import COLORS
 
 PAPERS = ("#fdfdfb", "#14161a")  # of style.css
@@ -47,3 +50,24 @@ def test_colors_differ_for_every_eye(vision):
 def test_colors_stand_out_from_the_page(paper):
     for color in COLORS:
         assert contrast(color, paper) >= 3.0, color
+
+
+def test_a_meaning_has_one_color_on_every_page():
+    """What speaks for a decision or against it, in every stylesheet; the lines of charts are those of figures."""
+    home = Path(whichtoken.__file__).parent
+    styles = [path.read_text() for kind in ("*.css", "inspection.html") for path in home.rglob(kind)]
+    for name, color in {"for": "59 130 246", "against": "234 118 20"}.items():
+        assert {found for style in styles for found in re.findall(rf"--{name}: ([^;]+);", style)} == {color}
+        assert sum(style.count(f"rgb({color}") for style in styles) == 0, "by its name"
+    lines = re.search(r"COLORS = (\[.*?\])", (home / "app/workbench/static/chart.js").read_text())[1]
+    assert tuple(re.findall("#[0-9a-f]{6}", lines)) == COLORS
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_states_can_be_read_and_are_no_links(paper):
+    style = (Path(whichtoken.__file__).parent / "display/assets/style.css").read_text()
+    light, dark = style.split("@media", 2)[:2]
+    for name in ("agrees", "disagrees", "undecided", "not-run", "beyond"):
+        color = re.search(rf"--{name}: (#\w+)", (light, dark)[PAPERS.index(paper)])[1]
+        assert contrast(color, paper) >= 4.5, name
+        assert f".{name} {{ color: var(--{name}); }}" in style

@@ -217,6 +217,14 @@ def test_the_first_page_leads_everywhere(visit, bench):
     assert set(links) == {"/data", "/claims", "/planner", "/dynamics", "/inspect"}
 
 
+def test_an_old_browser_gets_a_sentence(visit, bench):
+    made = visit(bench.address + "/planner")
+    assert made.page.locator("#old").count() == 0
+    made = visit(bench.address + "/planner", java_script_enabled=False)
+    assert not made.page.is_visible("#old")  # at once; a page whose scripts are slow does not flicker
+    made.page.wait_for_selector("#old:has-text('the browser is too old or runs no scripts')", state="visible")
+
+
 def test_two_models_explain_one_text(visit, bench):
     made = visit(bench.address + "/data/compare?a=demo&b=demo")
     made.page.wait_for_selector("section + section .word")

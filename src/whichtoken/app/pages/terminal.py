@@ -32,7 +32,7 @@ STATE_STYLE = {"agrees": "green", "disagrees": "red", "undecided": "yellow", "no
 ANSWER_STYLE: dict[Answer, str] = {
     "supported": "green",
     "contradicted": "red",
-    "beyond its hypotheses": "blue",
+    "beyond its hypotheses": "magenta",
     "undetermined by the text": "yellow",
     "undecided": "yellow",
     "not checked": "dim",

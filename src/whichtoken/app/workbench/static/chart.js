@@ -2,8 +2,8 @@
 import uPlot from "./uplot/uPlot.esm.js";
 import { svgOf } from "./svg.js";
 
-export const COLORS = ["#3b82f6", "#f97316", "#10b981", "#a855f7", "#e11d48", "#ca8a04", "#0891b2"];
-export const QUIET = "#8a93a3";  // theory and limits, readable on white and on black
+export const COLORS = ["#2f80ed", "#e06c00", "#00a37a", "#c05fa5", "#e50045", "#9326ff", "#117338"];  // those of figures
+export const QUIET = "#808894";  // theory and limits, readable on white and on black
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const color = (line, place) => line.stroke || COLORS[place % COLORS.length];
 

@@ -14,7 +14,7 @@ let cell = null;
 function show() {
   const asked = search.value.toLowerCase().trim(), fits = (item, place) => words[place].includes(asked) && (!cell || (item.dataset.true === cell[0] && item.dataset.said === cell[1]));
   const shown = items.filter(fits), sort = ORDERS[order.value];
-  list.replaceChildren(...(sort ? shown.toSorted(sort) : shown));
+  list.replaceChildren(...(sort ? [...shown].sort(sort) : shown));
   said.textContent = shown.length === items.length ? "" : `${shown.length} of ${items.length} rows${cell ? `, labeled ${cell[0]}, called ${cell[1]}` : ""}`;
   all.hidden = shown.length === items.length;
 }

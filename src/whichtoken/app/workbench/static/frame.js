@@ -1,5 +1,6 @@
 // What every page does: fetch parts that take longer, follow jobs, copy texts.
 
+if ([].at && String.prototype.replaceAll) document.getElementById("old").remove();  // what the scripts of all pages use
 const minutes = (seconds) => seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`;
 
 async function fetchPart(place) {

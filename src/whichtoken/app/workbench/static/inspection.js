@@ -6,7 +6,7 @@ const shown = (value, digits = 2) => value === null || value === undefined ? "â€
 const LEGEND = "Framed: the pick; framed with dashes: the runner-up. Blue tokens speak for the decision, orange ones against it.";
 let found, chosen, maps, texts, facts;
 
-function shade(cell, share) { cell.style.background = `color-mix(in srgb, var(--for) ${Math.round(60 * Math.max(0, Math.min(1, share)))}%, transparent)`; }
+function shade(cell, share) { cell.style.background = `rgb(var(--for) / ${(0.6 * Math.max(0, Math.min(1, share))).toFixed(2)})`; }
 const head = (layer, number) => found.heads.find((one) => one.layer === layer && one.head === number);
 
 function map(title, what, name) {
@@ -42,7 +42,7 @@ function showHead(layer, number) {
     const most = Math.max(...(view.shares ?? [0]).map(Math.abs), 1e-12);
     view.tokens.forEach((token, k) => {
       const word = element("span", token.replace(/^##/, ""), k === pick ? "pick" : k === rival ? "rival" : "");
-      if (view.shares) { const share = view.shares[k]; word.style.background = `color-mix(in srgb, var(${share > 0 ? "--for" : "--against"}) ${Math.round(50 * Math.abs(share) / most)}%, transparent)`; word.title = `share in the decision ${shown(share)}`; }
+      if (view.shares) { const share = view.shares[k]; word.style.background = `rgb(var(${share > 0 ? "--for" : "--against"}) / ${(0.5 * Math.abs(share) / most).toFixed(2)})`; word.title = `share in the decision ${shown(share)}`; }
       line.append(word, (view.tokens[k + 1] ?? "").startsWith("##") ? "" : " ");
     });
     const gap = view.gap[layer][number], words = view.words ?? view.tokens;

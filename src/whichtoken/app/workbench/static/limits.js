@@ -1,6 +1,6 @@
 // A recording: four optimizers turn the same matrix to four certified limits.
 const runs = document.getElementById("runs"), time = document.getElementById("time"), play = document.getElementById("play"), step = document.getElementById("step");
-const SIZE = 108, COLORS = { positive: "#3b82f6", negative: "#f97316" };
+const SIZE = 108, color = (name) => `rgb(${getComputedStyle(document.documentElement).getPropertyValue(name)})`;
 const recorded = await (await fetch("/static/limits.json")).json();
 const make = (tag, words = "", place = null) => { const made = document.createElement(tag); made.textContent = words; place?.append(made); return made; };
 
@@ -8,12 +8,12 @@ function drawing(place, label) {
   const figure = make("figure", "", place), canvas = make("canvas", "", figure), scale = window.devicePixelRatio || 1;
   make("figcaption", label, figure);
   canvas.setAttribute("role", "img"); canvas.width = canvas.height = SIZE * scale; canvas.style.width = canvas.style.height = `${SIZE}px`;
-  const brush = canvas.getContext("2d"), cell = SIZE / recorded.dim;
+  const brush = canvas.getContext("2d"), positive = color("--for"), negative = color("--against"), cell = SIZE / recorded.dim;
   brush.scale(scale, scale);
   return (matrix, words) => {
     brush.clearRect(0, 0, SIZE, SIZE);
     matrix.forEach((value, k) => {
-      brush.fillStyle = value < 0 ? COLORS.negative : COLORS.positive; brush.globalAlpha = Math.abs(value) / 100;
+      brush.fillStyle = value < 0 ? negative : positive; brush.globalAlpha = Math.abs(value) / 100;
       brush.fillRect(cell * (k % recorded.dim), cell * Math.floor(k / recorded.dim), cell - 1, cell - 1);
     });
     canvas.setAttribute("aria-label", words);
