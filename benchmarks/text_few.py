@@ -2,9 +2,9 @@
 
 Means over ten random splits of each corpus, the same ones for all; intervals are 95 %, by Student's t over paired differences.
 Peers choose their settings by three-fold cross-validation on the training texts. Movie snippets are the development set; the
-other corpora were measured again after changes of the program. Of each corpus 3000 texts take part, 1000 of them as test texts of a split. Corpora are
-read where their packages are: installed, in the folder of WHICHTOKEN_MODELS, or (vaderSentiment-3.3.2.tar.gz) in that of
-WHICHTOKEN_DATA. Embeddings are kept in the temporary folder.
+other corpora were measured again after changes of the program. Of each corpus 3000 texts take part, 1000 of them as test
+texts of a split. Corpora are read where their packages are: installed, in the folder of WHICHTOKEN_MODELS, or
+(vaderSentiment-3.3.2.tar.gz) in that of WHICHTOKEN_DATA. Embeddings are kept in the temporary folder.
 """
 
 from __future__ import annotations
