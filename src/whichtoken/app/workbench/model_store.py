@@ -78,6 +78,11 @@ class _Report:
     majority: _Scores | None = None
     judged_by: str = ""
 
+    def __post_init__(self) -> None:
+        scores = {self.ours is not None, self.majority is not None, self.test > 0}
+        if len(scores) > 1 or (self.baseline and not self.ours):
+            raise ValueError("scores and the rows of a test go together")
+
 
 @dataclass(frozen=True)
 class _Document:
@@ -162,8 +167,12 @@ class ModelStore:
     def _read(self, id: str) -> ModelCard | None:
         try:
             card: ModelCard = _checks()[ModelCard].validate_python(_read_json(self.folder(id) / "card.json"))
-            _checks()[_Report].validate_python(card.report)
-            return card if card.id == id and FILE.fullmatch(card.data) and card.kind in KINDS else None
+            report = asdict(_checks()[_Report].validate_python(card.report)) | card.report  # pages ask for every field
+            return (
+                replace(card, report=report)
+                if card.id == id and FILE.fullmatch(card.data) and card.kind in KINDS
+                else None
+            )
         except ValueError:
             # a damaged card must not hide the others
             return None
