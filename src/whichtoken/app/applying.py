@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.app.readers import (
-    BagRoles,
-    as_int_if_integral,
-    read_bag_files,
-    read_bag_rows,
-    several_in_bag,
-)
+from whichtoken.app.readers import BagRoles, as_int_if_integral, read_bag_files, read_bag_rows, several_in_bag
 from whichtoken.attention import RaggedArray
 from whichtoken.errors import ColumnError, UsageError
 from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns

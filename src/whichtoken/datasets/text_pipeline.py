@@ -240,11 +240,7 @@ class FittedPipeline(Shown):
 
 
 def prepare(
-    texts: Sequence[str],
-    labels: ArrayLike,
-    pipeline: TextPipeline | None = None,
-    *,
-    fit_on: ArrayLike | None = None,
+    texts: Sequence[str], labels: ArrayLike, pipeline: TextPipeline | None = None, *, fit_on: ArrayLike | None = None
 ) -> TokenCounts:
     """Counts, labels and vocabulary of texts.
 

@@ -526,10 +526,7 @@ def _card_readme(name: str, card: Mapping[str, Any]) -> str:
     from whichtoken.estimators.metrics import templates
 
     task, title = TASKS.get(card["kind"], "tabular-classification"), NAMES.get(card["kind"], card["kind"])
-    front: dict[str, Any] = {
-        "pipeline_tag": task,
-        "tags": ["whichtoken", "attention", "interpretability"],
-    }
+    front: dict[str, Any] = {"pipeline_tag": task, "tags": ["whichtoken", "attention", "interpretability"]}
     measured = card["evaluation"]
     if measured is not None and card["data"] is not None:
         data = visible(card["data"]["file"])

@@ -225,14 +225,7 @@ def joint_descent(
     return run_mirror_descent(problem, start, p, lr, lr_decoder, steps, rule, loss, record)
 
 
-def joint_ratio(
-    problem: AttentionProblem,
-    selected: ArrayLike,
-    *,
-    p: float,
-    lr: float,
-    lr_decoder: float,
-) -> float:
+def joint_ratio(problem: AttentionProblem, selected: ArrayLike, *, p: float, lr: float, lr_decoder: float) -> float:
     """The ratio |v|_p / |W|_p that normalized joint steps tend to, from the selected tokens and the step sizes alone.
 
     Both blocks gain a share of every step, |U|_q = growth * lr * k, so that the ratio is (growth_v lr_decoder / (growth_W

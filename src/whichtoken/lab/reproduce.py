@@ -107,13 +107,7 @@ def _choose_experiments(ids: Iterable[str] | None, preset: str) -> list[Any]:
     return chosen
 
 
-def _compute(
-    plans: list[RunPlan],
-    ledger: Ledger,
-    engine: Engine,
-    fresh: bool,
-    progress: Progress | None,
-) -> None:
+def _compute(plans: list[RunPlan], ledger: Ledger, engine: Engine, fresh: bool, progress: Progress | None) -> None:
     """Run the tasks of all plans in one pool, so that no worker waits for the slowest point of one experiment.
 
     Undecided claims may ask for more repeats, which the next round computes.

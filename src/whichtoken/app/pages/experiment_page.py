@@ -122,10 +122,7 @@ class RunSection:
 
 
 def view_of(
-    result: Result,
-    number: int = 0,
-    out: Path = DEFAULT_FOLDER,
-    drawn: tuple[Panels | None, str] | None = None,
+    result: Result, number: int = 0, out: Path = DEFAULT_FOLDER, drawn: tuple[Panels | None, str] | None = None
 ) -> RunSection:
     """What a page shows of a run.
 

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
     from whichtoken.estimators.bags.planning import StudyPlan
 
-MODELS = {
-    "attention": "attention, samples split",
-    "pooled": "mean pooling",
-    "vectorized": "linear on all tokens",
-}
+MODELS = {"attention": "attention, samples split", "pooled": "mean pooling", "vectorized": "linear on all tokens"}
 SHARED = "attention, all samples for both"
 CURVE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 CURVE_POINTS = 1 << 12

@@ -72,11 +72,7 @@ class Limit(Experiment[Point]):
             origin = context.mean(axis=0) if point.centered else 0.0
             errors.append(distance_to_limit(P, Q, queries - origin, context - origin))
         error = float(np.mean(errors))
-        return {
-            "error": error,
-            "scaled_error": point.context * error,
-            "peak": float(np.linalg.norm(Q, 2)),
-        }
+        return {"error": error, "scaled_error": point.context * error, "peak": float(np.linalg.norm(Q, 2))}
 
     def predict(self, point: Point) -> Predictions:
         try:

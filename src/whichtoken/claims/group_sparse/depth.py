@@ -88,10 +88,7 @@ class Depth(Experiment[Point]):
     needs = "torch"
     spot = Point(groups=4, steps=20)
     presets = {
-        "quick": (
-            Grid(layers=[2, 1, 3], seeds=6),
-            Grid(optimizer="adam", layers=[1, 2], steps=300, seeds=6),
-        ),
+        "quick": (Grid(layers=[2, 1, 3], seeds=6), Grid(optimizer="adam", layers=[1, 2], steps=300, seeds=6)),
         "full": (
             *(Grid(groups=D, layers=[1, 2, 3], steps=STEPS[D], seeds=24) for D in (4, 8, 16)),
             Grid(groups=[4, 8, 16], layers=[1, 2], optimizer="adam", steps=300, seeds=12),

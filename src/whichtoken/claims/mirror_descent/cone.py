@@ -55,10 +55,7 @@ class Cone(Experiment[Point]):
     id = "mirror-descent/cone"
     version = 3
     presets = {
-        "quick": (
-            Grid(p=[1.1, 2.0, 3.0], seeds=20),
-            Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(20, 40)),
-        ),
+        "quick": (Grid(p=[1.1, 2.0, 3.0], seeds=20), Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(20, 40))),
         "full": (
             Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=NARROW, norm=FARTHEST, seeds=60),
             Grid(p=[1.1, 1.75, 2.0, 3.0], seeds=(100, 400)),

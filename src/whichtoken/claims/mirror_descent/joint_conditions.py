@@ -17,13 +17,7 @@ import numpy as np
 
 from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._problems import (
-    cosine,
-    decoder_limit,
-    draw_problem,
-    key_query_limit,
-    share_of_repeats,
-)
+from whichtoken.claims._problems import cosine, decoder_limit, draw_problem, key_query_limit, share_of_repeats
 from whichtoken.claims._runs import group_by
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 

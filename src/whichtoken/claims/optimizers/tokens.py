@@ -48,10 +48,7 @@ class SelectedTokens(Experiment[Point]):
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         problem, start = draw_problem(point, rng, point.start)
         run = train_with(METHODS[point.method], problem, start, point.steps)
-        return {
-            "tokens": run.selected,
-            "best": np.mean(run.selected == problem.token_scores.argmax(axis=1)),
-        }
+        return {"tokens": run.selected, "best": np.mean(run.selected == problem.token_scores.argmax(axis=1))}
 
     @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:

@@ -101,10 +101,7 @@ class Assumptions(Experiment[Point]):
 
         start = _start(point, rng)
         path = _path(point, start)
-        measured: dict[str, Any] = {
-            "selected": _selected_share(path, start),
-            "arc": float(path.arc[-1]),
-        }
+        measured: dict[str, Any] = {"selected": _selected_share(path, start), "arc": float(path.arc[-1])}
         if point.dropped == "descent":
             flow = cls_flow(*start.arguments, arc_length=float(path.arc[-1]))
             measured["flow_cosine"] = float(flow.cosines(path.positions[-1])[-1])

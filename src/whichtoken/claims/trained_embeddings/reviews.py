@@ -69,10 +69,7 @@ class ReviewImportance(Experiment[Point]):
     spot = Point(source="synthetic", reviews=200, dim=16, epochs=2, drops=(1,))
     presets = {
         "quick": (Grid(source="synthetic", reviews=3000, dim=64, epochs=20, seeds=10),),
-        "full": (
-            Grid(source="imdb", seeds=3),
-            Grid(source="yelp", epochs=120, drops=[(40, 80)], seeds=5),
-        ),
+        "full": (Grid(source="imdb", seeds=3), Grid(source="yelp", epochs=120, drops=[(40, 80)], seeds=5)),
         "paper": (
             Grid(source="yelp", seeds=6, **AS_IN_THE_PAPER),
             Grid(source="imdb", seeds=3, **AS_IN_THE_PAPER),

@@ -58,10 +58,7 @@ class SelectionWindow(Experiment[Point]):
     id = "trained-embeddings/selection-window"
     version = 3
     presets = {
-        "quick": (
-            Grid(lr=[SMALL, MIDDLE, LARGE], step="actual", seeds=16),
-            Grid(lr=SAFE, step="flat", seeds=16),
-        ),
+        "quick": (Grid(lr=[SMALL, MIDDLE, LARGE], step="actual", seeds=16), Grid(lr=SAFE, step="flat", seeds=16)),
         "full": (
             Grid(
                 lr=[50.0, SMALL, 150.0, 200.0, MIDDLE, 500.0, 700.0, 1000.0, LARGE, 4000.0, SAFE],

@@ -102,10 +102,7 @@ class TwoLayer(Experiment[Point]):
     version = 3
     spot = Point(source="synthetic", reviews=100, dim=16, epochs=2, drops=(1,), batch_size=32)
     presets = {
-        "quick": (
-            Grid(source="synthetic", reviews=600, dim=32, batch_size=32, seeds=6),
-            Grid(seeds=6, **PAIRS),
-        ),
+        "quick": (Grid(source="synthetic", reviews=600, dim=32, batch_size=32, seeds=6), Grid(seeds=6, **PAIRS)),
         "full": (
             Grid(source="yelp", layers=[1, 2], dim=64, epochs=100, drops=[(100,)], train_value=True, seeds=3),
             Grid(source="imdb", layers=[1, 2], reviews=5000, dim=64, seeds=6),
@@ -152,11 +149,7 @@ class TwoLayer(Experiment[Point]):
         with corpus.training_guards(point, rng) as guards:
             losses = train_model(model, train.counts, train.labels, plan, rng, guards=guards).losses
         accuracy = float(np.mean(model.decision(test.counts) * test.labels > 0)) if len(test) else None
-        measured = {
-            "loss": model.loss(train.counts, train.labels),
-            "losses": losses,
-            "held_out_accuracy": accuracy,
-        }
+        measured = {"loss": model.loss(train.counts, train.labels), "losses": losses, "held_out_accuracy": accuracy}
         if not pairs:
             scores, values = model.scores()
             return measured | corpus.token_importance(

@@ -46,14 +46,7 @@ from whichtoken.estimators.groups.selection import (
     parse_groups,
     validation_folds,
 )
-from whichtoken.estimators.groups.significance import (
-    CONTROLS,
-    GroupTests,
-    TransferTest,
-    adjust,
-    p_values,
-    tested,
-)
+from whichtoken.estimators.groups.significance import CONTROLS, GroupTests, TransferTest, adjust, p_values, tested
 from whichtoken.theory.sparse_tokens.convex_head import logistic_heads
 from whichtoken.threads import one_thread
 

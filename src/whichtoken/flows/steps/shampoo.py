@@ -12,11 +12,7 @@ from numba import njit
 from whichtoken.checks import check_range
 from whichtoken.flows.mirror_steps import largest_magnitude
 from whichtoken.flows.steps.adam import quotient
-from whichtoken.flows.steps.settings import (
-    Settings,
-    blend,
-    blend_squares,
-)
+from whichtoken.flows.steps.settings import Settings, blend, blend_squares
 
 _NEGLIGIBLE = 1e-12  # entries and eigenvalues below this share of the largest are rounding
 
