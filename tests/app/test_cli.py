@@ -264,7 +264,7 @@ def test_a_sentence_is_explained_without_heavy_libraries(tmp_path):
     TextClassifier(null=0.0, random_state=0).fit(texts, ["+", "-", "+", "-"] * 5).save(tmp_path / "model")
     code = (
         "import sys; from whichtoken.app.cli.main import main\n"
-        "sys.argv = ['whichtoken', 'explain', 'model', 'a good story']\n"
+        "sys.argv = ['whichtoken', 'explain', 'model', 'good acting']\n"
         "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
         f"print('heavy:', *sorted({NOT_FOR_A_SENTENCE!r} & sys.modules.keys()))"
     )
