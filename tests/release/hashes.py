@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "requirements-hashed.txt"
-EXTRAS = "dask,notebook,transformers,web"
+EXTRAS = "all"
 HEAD = """\
-# What constraints.txt comes to for the program with its extras {extras}, with the checksum of every file, for
+# What constraints.txt comes to for the program with the extra {extras}, with the checksum of every file, for
 # Python {python} on {system}; made by tests/release/hashes.py. torch is the CPU build of this release.
 #   pip install --require-hashes -r requirements-hashed.txt
 #   pip install --no-deps --no-build-isolation .
@@ -45,7 +45,7 @@ def main() -> None:
     python = ".".join(platform.python_version_tuple()[:2])
     system = f"{platform.system()} {platform.machine()}"
     lines = [f"{name}=={version} --hash=sha256:{checksum}" for name, version, checksum in resolved()]
-    head = HEAD.format(extras=EXTRAS.replace(",", ", "), python=python, system=system)
+    head = HEAD.format(extras=EXTRAS, python=python, system=system)
     TARGET.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
     print(f"{TARGET.name}: {len(lines)} packages")
 
