@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 from whichtoken import GroupClassifier
 from whichtoken.datasets import GroupSparse
 from whichtoken.estimators import group_tests
-from whichtoken.estimators.groups.significance import adjust
+from whichtoken.estimators.groups.significance import adjust, step_down
 
 
 def table(seed, rho=0.0, strength=0.0, n=80, groups=6):
@@ -53,23 +53,54 @@ def test_a_group_that_resembles_the_one_that_matters_is_not_selected():
     assert found.shares[1:].max() < 1
 
 
-def test_groups_that_carry_the_same_signal_are_named(tmp_path):
-    """Neither adds to the other, so neither is selected; together they are one group that is."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((200, 8))
+def copies(seed, strength=1.5, n=120):
+    """Two near copies, of which the first matters, and four other groups of two columns."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 12))
+    X[:, 2:4] = X[:, :2] + 0.1 * X[:, 2:4]
+    return X, rng.random(n) < 1 / (1 + np.exp(-strength * (X[:, 0] - X[:, 1])))
+
+
+def test_near_copies_are_tested_together(tmp_path):
+    """Neither adds to the other, so neither passes alone; together they do, and both are used."""
+    X, y = copies(0)
     X[:, 2:4] = X[:, :2]
-    y = X[:, 0] - X[:, 1] + 0.5 * rng.standard_normal(200) > 0
-    ids = ["a", "a", "b", "b", "c", "c", "d", "d"]
+    ids = ["a", "a", "b", "b", "c", "c", "d", "d", "e", "e", "f", "f"]
     model = GroupClassifier(ids, selection="controlled", random_state=0).fit(X, y)
-    assert model.selected_groups_ == []
-    assert model.tests_.shared == ("a", "b")
-    assert "2 groups (a, b) carry signal that other groups carry too" in str(model.tests_)
+    assert model.tests_.selected == []
+    assert sorted(model.selected_groups_) == ["a", "b"]
+    (union,) = model.tests_.undecided
+    assert union.groups == ("a", "b")
+    assert union.p_value < 0.001
+    assert "no group alone at family-wise error 0.05" in str(model.tests_)
+    assert "groups a, b carry the same signal, together with adjusted p-value" in str(model.tests_)
     model.save(tmp_path / "model")
-    assert GroupClassifier.load(tmp_path / "model").tests_.shared == ("a", "b")
-    found = group_tests(X, y, ["a", "a", "a", "a", "c", "c", "d", "d"], random_state=0)
+    assert GroupClassifier.load(tmp_path / "model").tests_.unions == model.tests_.unions
+    found = group_tests(X, y, ["a", "a", "a", "a", "c", "c", "d", "d", "e", "e", "f", "f"], random_state=0)
     assert found.selected == ["a"]
-    assert found.shared == ()
-    assert group_tests(X, rng.permutation(y), ids, random_state=0).shared == ()
+    assert found.unions == ()
+    assert group_tests(X, np.random.default_rng(1).permutation(y), ids, random_state=0).undecided == []
+
+
+@pytest.mark.slow
+def test_unions_of_near_copies_hold_the_level_and_have_power():
+    wrong = found = 0
+    for seed in range(100):
+        tests = group_tests(*copies(seed, 0.0), IDS, alpha=0.2, random_state=seed)
+        wrong += bool(tests.selected or tests.undecided)
+        tests = group_tests(*copies(seed), IDS, alpha=0.2, random_state=seed)
+        found += bool(set(tests.selected) & {0, 1} or tests.undecided)
+    assert binomtest(wrong, 100).proportion_ci().low <= 0.2
+    assert found >= 95
+
+
+def test_members_of_a_cluster_are_tested_after_it():
+    single, whole = np.array([0.3, 0.01, 0.001, 0.5]), np.array([0.004])
+    each, together = step_down(single, whole, [[0, 1]])
+    # 0.001 * 4, then the cluster with the shares of two of the three that are left, then its members
+    np.testing.assert_allclose(together, [0.006])
+    np.testing.assert_allclose(each, [0.6, 0.03, 0.004, 0.6])
+    np.testing.assert_allclose(step_down(single, np.ones(0), [])[0], adjust(single, "fwer"))
 
 
 def test_adjusted_p_values():

@@ -348,9 +348,7 @@ def _selection_notes(model: GroupClassifier) -> Iterator[str]:
     if kept:
         yield f"selected {kept} of {total} groups: {names}"
     else:
-        shared = model.tests_ is not None and model.tests_.shared
-        why = "no group is seen to add to all others" if shared else "nothing is seen to matter"
-        yield f"selected none of {total} groups: {why}, and the base rate is predicted"
+        yield f"selected none of {total} groups: nothing is seen to matter, and the base rate is predicted"
     if model.tests_ is not None:
         yield str(model.tests_)
     if model.choice_.group_map != "linear":

@@ -226,6 +226,14 @@ class CountPath(StoredPart):
     maps: dict[str, NonNegativeFloat]
 
 
+class TestedUnion(StoredPart):
+    """`UnionTest`."""
+
+    groups: list[str | int | float | bool]
+    p_value: NonNegativeFloat
+    adjusted: NonNegativeFloat
+
+
 class TestedGroups(StoredPart):
     """`GroupTests`."""
 
@@ -234,7 +242,7 @@ class TestedGroups(StoredPart):
     shares: list[NonNegativeFloat] | None
     alpha: PositiveFloat
     control: Literal["fwer", "fdr"]
-    shared: list[str | int | float | bool]
+    unions: list[TestedUnion]
 
 
 class GroupFitted(Fitted):

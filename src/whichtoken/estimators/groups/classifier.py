@@ -91,8 +91,8 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
     selection : {"validated", "controlled"}, default="validated"
         "validated" keeps the fewest groups that predict as well as any number does, up to one standard error and a hundredth of
         what can be predicted. "controlled"
-        keeps the groups whose p-values (`group_tests`) pass at the level `alpha`, in whatever number; if there is none,
-        predictions are the base rate.
+        keeps the groups whose p-values (`group_tests`) pass at the level `alpha`, in whatever number, and near copies that
+        pass only together; if there is none, predictions are the base rate.
     alpha : float, default=0.05
         Error level of the controlled selection.
     control : {"fwer", "fdr"}, default="fwer"
@@ -505,7 +505,9 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
         mapped = replace(samples, X=maps(samples.X))
         tests = self.tests_ = tested(mapped, maps.layout(layout), self.alpha, self.control, rng)
         attention, order = self._ranked(samples, layout, kind)
-        self._keep(samples, layout, splits, [n for n in (layout.names[g] for g in order) if n in tests.selected])
+        # near copies come whole, as none of them is known to be the one that matters
+        passed = {*tests.selected, *(name for union in tests.undecided for name in union.groups)}
+        self._keep(samples, layout, splits, [layout.names[g] for g in order if plain_label(layout.names[g]) in passed])
         self.attention_, self.choice_ = attention, replace(self.choice_, attention="tested")
 
     def _keep(self, samples: Samples, layout: Layout, splits: Splits, names: list[Any]) -> None:

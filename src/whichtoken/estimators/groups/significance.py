@@ -14,16 +14,23 @@ correlated, it is valid to the order of the product of the errors of steps 1 and
 linearly: the distilled conditional randomization test of Liu, Katsevich, Janson, Ramdas (Biometrika 2022). Both residuals are
 orthogonal to what both regressions used, which makes chance agreements larger than those of permutations; `_inflation`
 corrects that.
+
+Given each other, near copies add nothing, so none of them passes. Groups of which one says nearly all of another are therefore
+tested together as well, before their members. The family-wise error of unions and groups together is bounded by one step-down
+procedure (`step_down`), which is Holm's where there are no near copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from heapq import heapify, heappop, heappush
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 from scipy.special import expit
 from sklearn.utils import check_array, check_random_state
 
@@ -50,8 +57,19 @@ SCREENED = 8  # groups that predict the labels without the tested one
 EXCEEDED = 50  # permutations that reach the statistic, after which a large p-value is known well enough
 LEAST_PERMUTATIONS, BATCH = 2000, 500
 SHOWN = 5  # names of groups in a sentence
+COPIED = 0.8  # share of a group's variance that another one says, from which on they are near copies
+LARGEST = 1 / 3  # columns of a union, per row; more leave its test no power
 FOLDS = 3
 PENALTIES = (0.01, 0.1, 1.0, np.inf)  # per row, of the regression of a group on the others; infinity is none
+
+
+@dataclass(frozen=True)
+class UnionTest(Shown):
+    """Groups that are near copies of each other, tested as one."""
+
+    groups: tuple[Any, ...]
+    p_value: float
+    adjusted: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +82,7 @@ class GroupTests(Shown):
     alpha: float
     control: str  # "fwer": Holm; "fdr": Benjamini and Hochberg
     shares: Array | None = None  # of random halves of the rows in which a group is selected
-    shared: tuple[Any, ...] = ()  # groups that add signal to the selected ones, but none to all others together
+    unions: tuple[UnionTest, ...] = ()  # of near copies
 
     @property
     def selected(self) -> list[Any]:
@@ -72,37 +90,42 @@ class GroupTests(Shown):
         order = np.argsort(self.p_values, kind="stable")
         return [self.names[g] for g in order if self.adjusted[g] <= self.alpha]
 
+    @property
+    def undecided(self) -> list[UnionTest]:
+        """Near copies that pass together while none of them passes alone: which of them matters cannot be told."""
+        alone = set(self.selected)
+        return [one for one in self.unions if one.adjusted <= self.alpha and not alone.intersection(one.groups)]
+
     def __str__(self) -> str:
         least, rate = int(self.adjusted.argmin()), {"fwer": "family-wise error", "fdr": "false discovery rate"}
-        found = f"{pluralize(len(self.selected), 'group')} of {len(self.names)}" if self.selected else "no group"
+        found = f"{pluralize(len(self.selected), 'group')} of {len(self.names)}" if self.selected else "no group alone"
         said = (
             f"{found} at {rate[self.control]} {self.alpha:g}; least adjusted p-value {self.adjusted[least]:.2g}, of group"
             f" {self.names[least]}"
         )
-        return f"{said}; {self.shared_note}" if self.shared else said
-
-    @property
-    def shared_note(self) -> str:
-        """What to make of groups that carry the same signal; empty if none is seen to."""
-        if not self.shared:
-            return ""
-        some = ", ".join(map(str, self.shared[:SHOWN])) + (", ..." if len(self.shared) > SHOWN else "")
-        return (
-            f"{pluralize(len(self.shared), 'group')} ({some}) carry signal that other groups carry too, so that none of them is"
-            " needed once the others are known: make one group of those that belong together"
-        )
+        return "; ".join([said, *map(_union_sentence, self.undecided)])
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the names, as a model folder keeps it."""
         shares = None if self.shares is None else self.shares.tolist()
         lists = {"p_values": self.p_values.tolist(), "adjusted": self.adjusted.tolist(), "shares": shares}
-        return {**lists, "alpha": self.alpha, "control": self.control, "shared": list(self.shared)}
+        unions = [asdict(one) for one in self.unions]
+        return {**lists, "alpha": self.alpha, "control": self.control, "unions": unions}
 
     @classmethod
     def from_json(cls, names: Sequence[Any], parts: dict[str, Any]) -> Self:
         """What `as_json` wrote."""
         lists = {name: np.array(parts[name]) for name in ("p_values", "adjusted", "shares") if parts[name] is not None}
-        return cls(tuple(names), **{**parts, **lists, "shared": tuple(parts["shared"])})
+        unions = tuple(UnionTest(tuple(one.groups), one.p_value, one.adjusted) for one in parts["unions"])
+        return cls(tuple(names), **{**parts, **lists, "unions": unions})
+
+
+def _union_sentence(union: UnionTest) -> str:
+    names = ", ".join(map(str, union.groups[:SHOWN])) + (", ..." if len(union.groups) > SHOWN else "")
+    return (
+        f"groups {names} carry the same signal, together with adjusted p-value {union.adjusted:.2g}; which of them matters"
+        " cannot be told"
+    )
 
 
 @dataclass(frozen=True)
@@ -193,29 +216,61 @@ def group_tests(
     with one_thread():
         found = tested(samples, layout, alpha, control, rng)
         passed = [
-            adjust(p_values(samples.part(_half(codes, rng)), layout, alpha, rng), control) <= alpha
+            tested(samples.part(_half(codes, rng)), layout, alpha, control, rng).adjusted <= alpha
             for _ in range(resamples)
         ]
-    shares = np.mean(passed, axis=0) if passed else None
-    labels, shared = (tuple(plain_label(name) for name in names) for names in (found.names, found.shared))
-    return replace(found, names=labels, shared=shared, shares=shares)
+    return replace(found, shares=np.mean(passed, axis=0) if passed else None)
 
 
 def tested(samples: Samples, layout: Layout, alpha: float, control: str, rng: np.random.Generator) -> GroupTests:
-    """p-values of all groups, and which of the others add signal to those that pass, each tested by itself (Bonferroni)."""
+    """p-values of all groups, and of unions of near copies."""
+    names, count = tuple(plain_label(name) for name in layout.names), len(layout.names)
     aside = rng.spawn(1)[0]
     found = p_values(samples, layout, alpha, rng)
-    tests = GroupTests(layout.names, found, adjust(found, control), alpha, control)
-    known = layout.columns(np.flatnonzero(tests.adjusted <= alpha))
-    free = {g: np.setdiff1d(part, known) for g, part in enumerate(layout.members)}
-    each = alpha / len(free)
-    shared = [
-        layout.names[g]
-        for g, part in free.items()
-        if part.size and p_values(samples, Layout((g,), (part,), known), each, aside)[0] <= each
+    clusters = near_copies(samples.X, layout)
+    several = [k for k, part in enumerate(clusters) if len(part) > 1]
+    together = np.ones(0)
+    if several:
+        members = tuple(np.unique(np.concatenate([layout.members[g] for g in part])) for part in clusters)
+        merged = Layout(tuple(range(len(clusters))), members, layout.covariates)
+        together = p_values(samples, merged, alpha, aside, several)
+    if control == "fwer":
+        adjusted, whole = step_down(found, together, [clusters[k] for k in several])
+    else:
+        adjusted, whole = np.split(adjust(np.concatenate([found, together]), control), [count])
+    unions = tuple(
+        UnionTest(tuple(names[g] for g in clusters[k]), float(p), float(after))
+        for k, p, after in zip(several, together, whole, strict=True)
+    )
+    return GroupTests(names, found, adjusted, alpha, control, unions=unions)
+
+
+def near_copies(X: Array, layout: Layout) -> list[list[int]]:
+    """Places of the groups, those of which one says nearly all of another together (complete linkage)."""
+    count, alone = len(layout.names), [[g] for g in range(len(layout.names))]
+    Z = Standardization.of(X)(X)
+    if layout.covariates.size:
+        design = np.hstack([np.ones((len(Z), 1)), Z[:, layout.covariates]])
+        Z = Z - design @ np.linalg.lstsq(design, Z, rcond=None)[0]
+    if count == 1:
+        return alone
+    every, ends = np.concatenate(layout.members), np.cumsum([0, *map(len, layout.members)])[:-1]
+    total = np.add.reduceat((Z**2).sum(axis=0)[every], ends)
+    unsaid = np.ones((count, count))
+    for g, part in enumerate(layout.members):
+        basis = _basis(Z[:, part])
+        rest = total - np.add.reduceat(((basis.T @ Z) ** 2).sum(axis=0)[every], ends)
+        # chance agrees with as many directions as there are columns
+        rest *= (len(Z) - 1) / max(1, len(Z) - 1 - basis.shape[1])
+        unsaid[g] = np.divide(rest, total, out=np.ones(count), where=total > 1e-9 * len(Z)).clip(0, 1)
+    unsaid = np.minimum(unsaid, unsaid.T)
+    np.fill_diagonal(unsaid, 0)
+    codes = fcluster(linkage(squareform(unsaid, checks=False), "complete"), 1 - COPIED, "distance")
+    clusters = [np.flatnonzero(codes == code).tolist() for code in dict.fromkeys(codes.tolist())]
+    small = [len(layout.columns(part)) <= LARGEST * len(Z) for part in clusters]
+    return [
+        kept for part, fits in zip(clusters, small, strict=True) for kept in ([part] if fits else [[g] for g in part])
     ]
-    # one of them alone shares its signal with nothing: the power was too low
-    return replace(tests, shared=tuple(shared) if len(shared) > 1 else ())
 
 
 def _half(codes: Rows, rng: np.random.Generator) -> Rows:
@@ -223,6 +278,31 @@ def _half(codes: Rows, rng: np.random.Generator) -> Rows:
     order = rng.permutation(len(codes))
     kept = [order[codes[order] == code] for code in np.unique(codes)]
     return np.sort(np.concatenate([rows[: (len(rows) + 1) // 2] for rows in kept]))
+
+
+def step_down(single: Array, whole: Array, clusters: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Adjusted p-values of groups and of clusters of them, whose members are tested once the cluster has passed.
+
+    The level is shared among the groups that have not passed yet, and a cluster has the shares of its members (Meinshausen,
+    Biometrika 2008). No more than the level is spent on true hypotheses, as those that are tested are disjoint, and what is spent
+    on each grows with what has passed: the family-wise error is bounded under any dependence (Goeman, Solari 2010). Without
+    clusters it is Holm's method.
+    """
+    inside = {g for part in clusters for g in part}
+    adjusted = np.ones(len(single)), np.ones(len(whole))
+    # what is left of the level multiplies all of them, so the order does not depend on it
+    waiting = [(float(p), 0, g) for g, p in enumerate(single) if g not in inside]
+    waiting += [(float(p) / len(part), 1, k) for k, (p, part) in enumerate(zip(whole, clusters, strict=True))]
+    heapify(waiting)
+    left, reached = len(single), 0.0
+    while waiting:
+        least, kind, place = heappop(waiting)
+        reached = max(reached, min(1.0, least * left))
+        adjusted[kind][place] = reached
+        left -= 1 - kind
+        for g in clusters[place] if kind else ():
+            heappush(waiting, (float(single[g]), 0, g))
+    return adjusted
 
 
 def adjust(found: Array, control: str) -> Array:
@@ -237,8 +317,10 @@ def adjust(found: Array, control: str) -> Array:
     return adjusted
 
 
-def p_values(samples: Samples, layout: Layout, alpha: float, rng: np.random.Generator) -> Array:
-    """The p-value of each group; enough permutations that a group can pass at the level after Holm."""
+def p_values(
+    samples: Samples, layout: Layout, alpha: float, rng: np.random.Generator, wanted: Sequence[int] | None = None
+) -> Array:
+    """The p-values of the groups, or of those wanted; enough permutations that a group can pass at the level after Holm."""
     Z = Standardization.of(samples.X)(samples.X)
     n, count, fixed = len(Z), len(layout.names), Z[:, layout.covariates]
     base = _residuals([], fixed, samples)
@@ -251,8 +333,10 @@ def p_values(samples: Samples, layout: Layout, alpha: float, rng: np.random.Gene
     common = _residuals([groups[g] for g in strongest[:SCREENED] if count > 1], fixed, samples)
     left, values, _ = np.linalg.svd(Z, full_matrices=False)
     most = max(LEAST_PERMUTATIONS, int(5 * count / alpha))
-    found = np.ones(count)
-    for g, (part, penalty) in enumerate(_unexplained(Z, layout, rng)):
+    places = range(count) if wanted is None else wanted
+    found = np.ones(len(places))
+    parts = _unexplained(Z, layout.part(places), rng) if count > 1 else [(groups[0], np.inf)]
+    for k, (g, (part, penalty)) in enumerate(zip(places, parts, strict=True)):
         basis, residuals = _basis(part), common
         if basis.shape[1] == 0:  # constant, or known from the covariates
             continue
@@ -260,7 +344,7 @@ def p_values(samples: Samples, layout: Layout, alpha: float, rng: np.random.Gene
             residuals = _residuals([groups[k] for k in strongest if k != g], fixed, samples)
         # the covariates are in both regressions
         factor = _inflation(residuals, left, values, penalty) * (n - 1) / max(1, n - 1 - fixed.shape[1])
-        found[g] = _permutation_test(basis, residuals, factor, most, rng)
+        found[k] = _permutation_test(basis, residuals, factor, most, rng)
     return found
 
 
@@ -294,8 +378,6 @@ def _strength(basis: Array, residuals: Array) -> float:
 def _unexplained(Z: Array, layout: Layout, rng: np.random.Generator) -> list[tuple[Array, float]]:
     """What ridge regressions on all other columns leave of each group, and their penalties, by cross-validation."""
     n, raw = len(Z), [Z[:, columns] for columns in layout.members]
-    if len(raw) == 1:
-        return [(raw[0], np.inf)]
     errors = np.zeros((len(raw), len(PENALTIES)))
     for held in np.array_split(rng.permutation(n), FOLDS):
         inside = np.delete(Z, held, axis=0)
