@@ -98,7 +98,8 @@ class GroupTests(Shown):
 
     def __str__(self) -> str:
         least, rate = int(self.adjusted.argmin()), {"fwer": "family-wise error", "fdr": "false discovery rate"}
-        found = f"{pluralize(len(self.selected), 'group')} of {len(self.names)}" if self.selected else "no group alone"
+        none = "no group alone" if self.undecided else "no group"
+        found = f"{pluralize(len(self.selected), 'group')} of {len(self.names)}" if self.selected else none
         said = (
             f"{found} at {rate[self.control]} {self.alpha:g}; least adjusted p-value {self.adjusted[least]:.2g}, of group"
             f" {self.names[least]}"
