@@ -1,11 +1,14 @@
 """Criteria, pools, groups and pairs of runs, which all claims share."""
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from whichtoken.claims._checks import AtLeast, AtMost, Equals, as_predicted, pool_parts
+from whichtoken.claims import _checks
+from whichtoken.claims._checks import AtLeast, AtMost, ClaimTable, Equals, as_predicted, pool_parts
 from whichtoken.claims._runs import (
     each_point,
     group_by,
@@ -130,3 +133,26 @@ def test_a_failed_run_counts_with_the_worst_value():
     assert hits(ROWS, lambda row: row.measured["error"] > 3) == [True, False, True, False, False]
     large = rows_where(ROWS, lambda point: point.dim == 8)
     assert (len(large), len(large.failed)) == (1, 1)
+
+
+TABLES = sorted(path for path in Path(_checks.__file__).parent.glob("*/*.toml") if path.with_suffix(".py").is_file())
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_entry_of_a_table_is_used_by_its_claim(path):
+    source = path.with_suffix(".py").read_text("utf-8")
+    table = ClaimTable(f"whichtoken.claims.{path.parent.name}.{path.stem}")
+    named = set(re.findall(r"TABLE\.(\w+)", source)) - {"presets", "ranges", "shared"}
+    computed = [name.split("{")[0] for name in re.findall(r'TABLE\[f"(.*?)"\]', source)]
+    criteria = set(table.criteria)
+    assert named <= criteria
+    assert [name for name in criteria - named if not any(name.startswith(start) for start in computed)] == []
+    assert table.presets or "presets = {" in source
+    assert set(table.shared) <= set(re.findall(r'use = "(\w+)"', path.read_text("utf-8")))
+
+
+def test_a_list_among_the_values_of_a_field_is_a_tuple_of_the_point():
+    table = ClaimTable("whichtoken.claims.trained_embeddings.reviews")
+    grid = table.presets["full"][1]
+    assert (grid.least, grid.most) == (5, 5)
+    assert [point["drops"] for point in grid.points({})] == [(40, 80)]

@@ -1,28 +1,39 @@
-"""How claims are judged: criteria that stand in a table at the top of a claim file, and selections of its runs.
+"""How claims are judged: criteria that stand in a table beside a claim file, and checks of its runs.
 
 A criterion says what is stated, and which value would refute it. Called with what was measured it gives a check; `part` gives the
-check of one point and `each` those of all points. `pool_parts` makes one check of the parts of a criterion:
+check of one point and `each` those of all points. `pool_parts` makes one check of the parts of a criterion. The table of a claim
+is a TOML file of its name, with its criteria, the grids of its presets and the ranges in which `stress` searches:
 
-    SIGN = Above("alignment.sign", 0.9, "share of runs in which the query turns towards the signal")
-    COSINE = PaperEquals("alignment.cosine", 1.0, "cosine of query and signal", tolerance=0.01)
+    [sign]
+    code = "alignment.sign"
+    words = "share of runs in which the query turns towards the signal"
+    comparison = "at least"
+    value = 0.9
+
+    [presets]
+    quick = [{ dim = 250, seeds = 44 }]
+
+    TABLE = ClaimTable(__name__)
 
     @pool_parts
     def judge(self, rows):
-        yield SIGN(share_of_runs(rows, "turns"), on=rows)
-        yield from COSINE.each(rows, "dim", "d{}", "d = {}", "cosine")
+        yield TABLE.sign(share_of_runs(rows, "turns"), on=rows)
+        yield from TABLE.cosine.each(rows, "dim", "d{}", "d = {}", "cosine")
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
+from importlib.resources import files
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from whichtoken.claims._runs import group_by
-from whichtoken.lab import Check, Mean, Predicted, Rows, pooled
+from whichtoken.lab import Check, Grid, Mean, Predicted, Rows, pooled
 from whichtoken.lab.samples import Sample
 from whichtoken.lab.verdicts import Comparison, Kind, Regime, points_of
 
@@ -33,7 +44,7 @@ Measure = str | Callable[[Rows[Any]], Sample | ArrayLike]  # name of a measured 
 
 @dataclass(frozen=True)
 class Criterion:
-    """One line of the table at the top of a claim file: what is stated, and which value would refute it.
+    """One entry of the table of a claim: what is stated, and which value would refute it.
 
     Code and words are format strings; their fields are filled in where the criterion is used. A value of None is given there,
     because it depends on the rows.
@@ -134,6 +145,45 @@ class Part(Check):
 
     criterion: Criterion = field(kw_only=True)
     fields: Mapping[str, Any] = field(kw_only=True)
+
+
+class ClaimTable:
+    """The criteria of a claim, by name, and the grids of its presets: the TOML file beside the module of the claim.
+
+    Parameters
+    ----------
+    module : str
+        `__name__` of the module.
+    """
+
+    def __init__(self, module: str) -> None:
+        package, _, name = module.rpartition(".")
+        table = tomllib.loads(files(package).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+        # settings that grids use by name
+        self.shared: dict[str, dict[str, Any]] = table.pop("shared", {})
+        self.presets = {name: tuple(map(self._grid, grids)) for name, grids in table.pop("presets", {}).items()}
+        ranges = table.pop("ranges", {})
+        self.ranges: dict[str, tuple[float, float]] = {name: tuple(ends) for name, ends in ranges.items()}
+        self.criteria = {name: Criterion(**{"value": None} | entry) for name, entry in table.items()}
+
+    def __getattr__(self, name: str) -> Criterion:
+        return self[name]
+
+    def __getitem__(self, name: str) -> Criterion:
+        return self.criteria[name]
+
+    def _grid(self, entry: dict[str, Any]) -> Grid:
+        """A grid of the fields in a table; a list among the values of a field is a tuple of the point."""
+        axes = self.shared.get(entry.pop("use", ""), {}) | entry
+        seeds = _hashable(axes.pop("seeds"))
+        values = {
+            name: list(map(_hashable, value)) if isinstance(value, list) else value for name, value in axes.items()
+        }
+        return Grid(seeds=seeds, **values)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 Judge = Callable[[Any, Rows[Any]], Iterator[Check]]

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtLeast, PaperEquals, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.attention_regression._training import GRIDS, TrainingSet, sample_problem
-from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows, Share, log_slope
+from whichtoken.lab import Experiment, Measured, Resampled, Rows, Share, log_slope
 from whichtoken.theory.attention_regression import imbalance
 
 Variant = Literal[
@@ -40,7 +40,6 @@ VARIANTS: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "no-centering": ({"center": False}, "without centering"),
     "no-preconditioner": ({}, "plain gradient descent, best of its step sizes"),
 }
-PARTS = tuple(variant for variant in VARIANTS if variant != "no-preconditioner")
 
 STARTS: Mapping[Start, str] = {
     "spectral": "spectral start", "random": "random start", "saddle": "start at a saddle", "flipped": "start with wrong signs",
@@ -51,39 +50,8 @@ SUCCESS = 2.0  # times the predicted floor
 IMBALANCE = 10.0  # largest factor by which a column of P is longer, and that of Q shorter
 CHECKPOINTS = (3, 12, 40)
 CONDITION = "condition numbers {:g}"
-REACHED = "share of runs at the floor after 40 steps"
 
-# what the abstract says; that it speaks of these starts and of 40 steps is our reading
-ESCAPE = PaperAtLeast("ablation.escape", 0.0, f"{REACHED}, covariance preconditioner minus none")
-REGULARIZER = PaperAtLeast(
-    "ablation.regularizer", 1.0, "excess after 40 steps without the penalty on the imbalance, over that with it"
-)
-UNBALANCED = PaperAtLeast(
-    "ablation.unbalanced", 0.0, f"unbalanced start: {REACHED}, with the penalty on the imbalance minus without it"
-)
-REACHES = Above("ablation.reaches", 0.5, REACHED)
-DISTANCE = PaperEquals(
-    "ablation.start.distance", -0.5,
-    "distance of the spectral start to the minimizers, as a power of the number of pairs it is made of, 48 or more",
-    tolerance=0.1,
-)  # fmt: skip
-# what each part of our method is worth
-PENALTY = Equals(
-    "ablation.penalty", 1.0, "the penalty changes the excess after 40 steps by less than 5 %", tolerance=0.05
-)
-WORSE = Above("ablation.{variant}", 1.2, "{words}: median excess after 3 steps, in multiples of the full method's")
-HARMLESS = Below(
-    "ablation.harmless", 1.1, "without balance or backtracking: median excess after 40 steps, in multiples of the full method's",
-)  # fmt: skip
-DIVERGES = Above(
-    "ablation.diverges", 0.1, "share of runs that diverge or end above two floors without damping and backtracking"
-)
-FULL = Above("ablation.full", 0.8, f"full method from its spectral start: {REACHED}")
-START = Above("ablation.start", 0.8, f"full method from other starts: {REACHED}")
-UNSCALED = Above(
-    "ablation.size.no-renormalization", 10.0,
-    "target and noise 16 times larger, no renormalization: excess after 40 steps, in floors",
-)  # fmt: skip
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -102,26 +70,8 @@ class Ablation(Experiment[Point]):
     id = "attention-regression/ablation"
     version = 3
     needs = "torch"
-    presets = {
-        "quick": (
-            Grid(variant=[v for v in PARTS if v != "no-damping"], condition=100.0, tokens=200, seeds=10),
-            Grid(start=["spectral", "saddle"], condition=100.0, tokens=200, seeds=20),
-            Grid(start="saddle", variant=["no-gram", UNPENALIZED], condition=100.0, tokens=200, seeds=10),
-            Grid(start="random", variant=["no-gram", "no-preconditioner"], tokens=200, seeds=20),
-        ),
-        "full": (
-            Grid(variant=list(PARTS), condition=[10.0, 100.0], seeds=20),
-            Grid(variant=["full", "no-renormalization"], size=16.0, seeds=20),
-            Grid(start=["spectral", "random", "saddle", "flipped"], condition=[1.0, 10.0, 100.0], seeds=40),
-            Grid(start=["random"], variant="no-gram", condition=[1.0, 10.0, 100.0], seeds=40),
-            Grid(start_samples=[12, 24, 48, 96, 192, 384], seeds=40),
-            Grid(start="saddle", variant=["no-gram", UNPENALIZED], condition=[1.0, 10.0, 100.0], seeds=20),
-            Grid(start=["saddle", "random"], variant="no-preconditioner", condition=[1.0, 10.0, 100.0], seeds=20),
-            Grid(start="unbalanced", variant=["no-gram", UNPENALIZED], condition=[1.0, 10.0, 100.0], seeds=20),
-        ),
-        "map": (Grid(start="saddle", variant="no-gram", seeds=8),),
-    }
-    ranges = {"condition": (1.0, 1e4), "tokens": (50, 800), "noise": (0.01, 1.0)}
+    presets = TABLE.presets
+    ranges = TABLE.ranges
     method_fields = frozenset({"variant", "start", "start_samples", "size"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -163,7 +113,7 @@ class Ablation(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Checks:
         default = rows.where(size=1.0, start_samples=Point.start_samples)
         yield from _escape_parts(default)
-        for criterion, starts in ((PENALTY, ("spectral", "saddle")), (REGULARIZER, ("saddle",))):
+        for criterion, starts in ((TABLE.penalty, ("spectral", "saddle")), (TABLE.regularizer, ("saddle",))):
             for start in starts:
                 for k, ratio, runs in _ratios(default.where(start=start), UNPENALIZED, "no-gram", -1):
                     words = f"{start} start, {CONDITION.format(k)}"
@@ -173,14 +123,14 @@ class Ablation(Experiment[Point]):
             np.subtract(*pairs(runs, "success", {"variant": "no-gram"}, {"variant": UNPENALIZED}))
             for _, runs in group_by(unbalanced, "condition")
         ]:
-            yield UNBALANCED(np.mean(gains, axis=0), on=unbalanced)
+            yield TABLE.unbalanced(np.mean(gains, axis=0), on=unbalanced)
         yield from _part_checks(default.where(start="spectral"))
         yield from _start_checks(rows.where(variant="full", size=1.0))
         large = rows.where(start="spectral", variant="no-renormalization", size=16.0)
-        yield UNSCALED([row.measured["floors"][2] for row in large], on=large)
+        yield TABLE.unscaled([row.measured["floors"][2] for row in large], on=large)
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
-        yield REACHES(_share_at_floor(rows), on=rows)
+        yield TABLE.reaches(_share_at_floor(rows), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -257,7 +207,7 @@ def _escape_parts(rows: Rows[Point]) -> Checks:
             each = [gain for gain in gains if len(gain)]
             shortest = min(map(len, each), default=0)
             gain = np.mean([gain[:shortest] for gain in each], axis=0)  # of each repeat, over the condition numbers
-            yield ESCAPE.part(start, f"{start} start, mean over condition numbers", gain, on=runs)
+            yield TABLE.escape.part(start, f"{start} start, mean over condition numbers", gain, on=runs)
 
 
 def _ratios(rows: Rows[Point], variant: str, other: str, place: int) -> Iterator[tuple[float, Array, Rows[Point]]]:
@@ -270,16 +220,20 @@ def _ratios(rows: Rows[Point], variant: str, other: str, place: int) -> Iterator
 
 def _part_checks(rows: Rows[Point]) -> Checks:
     for variant, criterion, place in (
-        ("no-gram", WORSE, 0), ("no-damping", WORSE, 0), ("no-renormalization", WORSE, 0), ("no-centering", WORSE, 0),
-        ("no-balance", HARMLESS, 2), ("no-backtracking", HARMLESS, 2),
-    ):  # fmt: skip
+        ("no-gram", TABLE.worse, 0),
+        ("no-damping", TABLE.worse, 0),
+        ("no-renormalization", TABLE.worse, 0),
+        ("no-centering", TABLE.worse, 0),
+        ("no-balance", TABLE.harmless, 2),
+        ("no-backtracking", TABLE.harmless, 2),
+    ):
         words = VARIANTS[variant][1]
         for k, ratio, runs in _ratios(rows, variant, "full", place):
-            label = f"k{k:g}" if criterion is WORSE else f"{variant}.k{k:g}"
+            label = f"k{k:g}" if criterion is TABLE.worse else f"{variant}.k{k:g}"
             where, median = f"{words}, condition numbers {k:g}", Resampled(ratio, np.median)
             yield criterion.part(label, where, median, on=runs, variant=variant, words=words)
     wild = rows.where(variant="no-damping-no-backtracking")
-    yield from DIVERGES.each(
+    yield from TABLE.diverges.each(
         wild, "condition", "k{:g}", CONDITION, lambda runs: Share(~runs.values("success").astype(bool))
     )
 
@@ -288,15 +242,17 @@ def _start_checks(rows: Rows[Point]) -> Checks:
     default, spectral = rows.where(start_samples=Point.start_samples), rows.where(start="spectral")
     for start in ("random", "saddle", "flipped"):
         if runs := default.where(start=start):
-            yield START.part(start, STARTS[start], Share(runs.values("success")), on=runs)
-    yield from FULL.each(default.where(start="spectral"), "condition", "k{:g}", CONDITION, _share_at_floor)
+            yield TABLE.start.part(start, STARTS[start], Share(runs.values("success")), on=runs)
+    yield from TABLE.full.each(default.where(start="spectral"), "condition", "k{:g}", CONDITION, _share_at_floor)
     few = spectral.where(condition=10.0)
     for n in (12, 384):
         if runs := few.where(start_samples=n):
-            yield FULL.part(f"n{n}", f"start from {n} pairs, condition numbers 10", _share_at_floor(runs), on=runs)
+            yield TABLE.full.part(
+                f"n{n}", f"start from {n} pairs, condition numbers 10", _share_at_floor(runs), on=runs
+            )
     many = rows_where(few, lambda point: point.start_samples >= 48)
     if len(many.levels("start_samples")) > 1:
-        yield DISTANCE(log_slope(many, "start_samples", "start_distance"), on=many)
+        yield TABLE.distance(log_slope(many, "start_samples", "start_distance"), on=many)
 
 
 def _share_at_floor(runs: Rows[Point]) -> Share:

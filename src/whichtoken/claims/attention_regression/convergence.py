@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Axes, Figure, legend
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.attention_regression._training import GRIDS, WORDS, run_population, run_rate, run_tokens
@@ -27,43 +27,11 @@ ADAMS = ("adam", "adam-raw")
 RATE_STEPS = 3  # by which the excess is still well above the floor
 NEAR = 1.2  # times the best excess: the floor counts as reached
 
-# what the abstract says: on tokens, at a geometric rate; that the excess loses at least a tenth per step is our reading
-RATE = PaperAtMost(
-    "convergence.tokens.rate", 0.9,
-    f"tokens, step 0.25: factor by which the excess shrinks per step, over the first {RATE_STEPS} steps",
-)  # fmt: skip
-# what we derived
-FACTOR = Equals("convergence.gram-quarter.factor", 0.25, "limit, step 0.25: loss factor per iteration, all condition numbers",
-                tolerance=0.005)  # fmt: skip
-NARROW = Equals("convergence.narrow.factor", None,
-                "limit, fewer outputs than features, step 0.25: loss factor per iteration, all condition numbers")  # fmt: skip
-GROWTH = Equals(
-    "convergence.covariance.growth", 1.0,
-    "limit, covariance preconditioner: iterations as a power of the target's condition number", tolerance=0.1,
-)  # fmt: skip
-LIKE_LIMIT = Equals(
-    "convergence.tokens.geometric", None, "tokens, step 0.25: that factor is the one of the limit, within a tenth of it"
-)
-DAMPED = Equals(
-    "convergence.tokens.damped", 1.0,
-    "tokens: the same factor over the one that damping leaves, to first order and down to the floor", tolerance=0.1,
-)  # fmt: skip
-# what is worth the name
-ITERATIONS = Below("convergence.{method}.iterations", None,
-                    "limit, step {step:g}: iterations to 1e-6 in every direction, worst of all condition numbers")  # fmt: skip
-ENDS = Above(
-    "convergence.tokens.ends", 0.8,
-    "tokens: excess at the end over that five steps before; a geometric rate would go on to 0.001",
-)  # fmt: skip
-ADAM = Below("convergence.adam", 0.25, "gradients to the common floor over those of the better tuned Adam, median")
-RIVAL = Below(
-    "convergence.rival", 1.0, "gradients to the common floor over those of another first-order method, median"
-)
-SECOND_ORDER = Below(
-    "convergence.second-order", 1.0, "gradients to the common floor over those of a method with second derivatives, median",
-)  # fmt: skip
-RIVALS = {RIVAL: ("gradient", "gradient-raw", "muon", "lbfgs"), SECOND_ORDER: ("alternating", "gauss-newton")}
-LOWEST = Below("convergence.floor", 1.1, "excess at the end over that of another method")
+TABLE = ClaimTable(__name__)
+RIVALS = {
+    TABLE.rival: ("gradient", "gradient-raw", "muon", "lbfgs"),
+    TABLE.second_order: ("alternating", "gauss-newton"),
+}
 
 
 @dataclass(frozen=True)
@@ -155,8 +123,7 @@ class Convergence(Experiment[Point]):
         ),
         "map": (rate_grid([1.0], 10, tokens=400),),
     }
-    ranges = {"tokens": (50, 3200), "target": (1.0, 10_000.0), "covariance": (1.0, 10_000.0), "noise": (0.0, 3.0),
-              "dim": (2, 16)}  # fmt: skip
+    ranges = TABLE.ranges
     method_fields = frozenset({"method", "start", "budget"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -171,7 +138,7 @@ class Convergence(Experiment[Point]):
         yield from _population_checks(population.where(outputs=Point.outputs))
         narrow = rows_where(population, lambda point: point.outputs > 0)
         theory = gram_rate([1.0], 0.25, dim=2)  # any more features than singular values
-        yield NARROW(narrow.seed_means(_factor), value=theory, tolerance=0.02 * theory, on=narrow)
+        yield TABLE.narrow(narrow.seed_means(_factor), value=theory, tolerance=0.02 * theory, on=narrow)
         yield from _comparison_checks(rows.where(setting="tokens", start="same"))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
@@ -184,12 +151,12 @@ def _population_checks(rows: Rows[Point]) -> Checks:
     for method, bound in (("gram-quarter", 20), ("gram", 5)):
         runs = rows.where(method=method)
         worst = runs.per_seed(lambda repeat: max(map(_arrival, repeat)))
-        yield ITERATIONS(worst, value=bound, on=runs, method=method, step=GRIDS[method][0])
+        yield TABLE.iterations(worst, value=bound, on=runs, method=method, step=GRIDS[method][0])
     quarter = rows.where(method="gram-quarter")
-    yield FACTOR(quarter.seed_means(_factor), on=quarter)
+    yield TABLE.factor(quarter.seed_means(_factor), on=quarter)
     conditioned = rows_where(rows.where(method="covariance", covariance=1.0), lambda point: point.target > 1)
     arrived = Rows(replace(row, measured={"iterations": _arrival(row)}) for row in conditioned)
-    yield GROWTH(log_slope(arrived, "target", "iterations"), on=conditioned)
+    yield TABLE.growth(log_slope(arrived, "target", "iterations"), on=conditioned)
 
 
 def _factor(row: Row[Point]) -> float:
@@ -213,10 +180,10 @@ def _rate_checks(rows: Rows[Point]) -> Checks:
         return np.array([(path[RATE_STEPS] / path[0]) ** (1 / RATE_STEPS) for path in paths])
 
     limit, where = gram_rate([1.0], 0.25), ("target", "k{:g}", "condition number {:g}")
-    yield from RATE.each(rows, *where, factors)
-    yield from LIKE_LIMIT.each(rows, *where, factors, value=limit, tolerance=0.1 * limit)
-    yield from DAMPED.each(rows, *where, lambda runs: factors(runs) / factors(runs, "predicted"))
-    yield from ENDS.each(
+    yield from TABLE.rate.each(rows, *where, factors)
+    yield from TABLE.like_limit.each(rows, *where, factors, value=limit, tolerance=0.1 * limit)
+    yield from TABLE.damped.each(rows, *where, lambda runs: factors(runs) / factors(runs, "predicted"))
+    yield from TABLE.ends.each(
         rows, *where, lambda runs: [row.measured["excess"][-1] / row.measured["excess"][-6] for row in runs]
     )
 
@@ -226,7 +193,7 @@ def _comparison_checks(rows: Rows[Point]) -> Checks:
     for k in sorted({row.point.target for row in rows if row.point.method in ADAMS}):
         runs = _runs_of(rows.where(target=k), "gram", *ADAMS)
         ratio = Resampled(runs.per_seed(partial(_ratio, rivals=ADAMS)), np.median)
-        yield ADAM.part(f"k{k:g}", f"condition numbers {k:g}", ratio, on=runs)
+        yield TABLE.adam.part(f"k{k:g}", f"condition numbers {k:g}", ratio, on=runs)
     for criterion, methods in RIVALS.items():
         for method in methods:
             if rows.where(method=method):
@@ -236,7 +203,7 @@ def _comparison_checks(rows: Rows[Point]) -> Checks:
     for method in ("last-layer", "lbfgs", "adam"):
         if rows.where(method=method):
             runs = _runs_of(rows, "gram", method)
-            yield LOWEST.part(
+            yield TABLE.lowest.part(
                 method, WORDS[method], _values_by_problem(runs, partial(_floor_ratio, rival=method)), on=runs
             )
 

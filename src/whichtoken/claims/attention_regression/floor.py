@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, PaperEquals, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, level_ticks, points_with_errors
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.attention_regression._training import TrainingSet, exponents, sample_problem
-from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows
+from whichtoken.lab import Experiment, Measured, Resampled, Rows
 
 MANY = 800  # tokens from which on the constant is read off
 KINDS: Mapping[str, str] = {
@@ -27,29 +27,7 @@ KINDS: Mapping[str, str] = {
     "stored": "training tokens as context",
     "fresh": "fresh tokens as context",
 }
-# the order that the abstract gives, for each context that its authors may mean
-SLOPE = PaperEquals(
-    "floor.slope.{kind}", -1.0, "{context}: exponent of the excess in n, all condition numbers", tolerance=0.1
-)
-# what we derived
-CONSTANT = Equals(
-    "floor.constant", 1.0, f"excess over its prediction, n >= {MANY}, all condition numbers", tolerance=0.1
-)
-LEAST_SQUARES = AtLeast(
-    "floor.least-squares", 1.0, "excess with the training tokens as context over that of least squares"
-)
-# the prediction itself is a mean over cumulants that errs by 5 to 10 %
-OUTPUTS = Equals(
-    "floor.outputs",
-    1.0,
-    "excess, with the mean error of least squares in place of its own, over its prediction",
-    tolerance=0.2,
-)
-OUTPUTS_RAW = Equals("floor.outputs-raw", 1.0, "excess as it is over its prediction", tolerance=0.2)
-BELOW_START = Below(
-    "floor.below-start", 0.9, "fewer outputs than features: median excess over that of the spectral start"
-)
-SQUARE = Above("floor.square", 0.8, "as many outputs as features: median excess over that of the spectral start")
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,26 +41,11 @@ class Point:
     iterations: int = 20
 
 
-def _narrow(outputs: list[int], noise: float, seeds: int | tuple[int, int], tokens: int = 800) -> Grid:
-    """Heads of fewer outputs, trained until their subspace has turned."""
-    return Grid(outputs=outputs, noise=noise, tokens=tokens, condition=3.0, iterations=100, seeds=seeds)
-
-
 class Floor(Experiment[Point]):
     id = "attention-regression/floor"
     version = 4
     needs = "torch"
-    presets = {
-        "quick": (  # many features: a run scatters less
-            Grid(dim=16, outputs=16, tokens=1600, condition=[1.0, 10.0], seeds=20),
-            _narrow([6], 0.1, seeds=(12, 24), tokens=400),  # fewer outputs scatter too much for seconds
-        ),
-        "full": (
-            Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=32),
-            _narrow([1, 2, 4, 6], 0.01, seeds=40),
-            _narrow([1, 2, 4, 6], 0.1, seeds=30),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"iterations"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -110,20 +73,22 @@ class Floor(Experiment[Point]):
         longest = rows_where(wide, lambda point: point.tokens >= MANY)
         for kind, context in KINDS.items():
             if len(slopes := exponents(wide, kind)):
-                yield SLOPE(slopes, on=wide, kind=kind, context=context)
+                yield TABLE.slope(slopes, on=wide, kind=kind, context=context)
         for kind, context in KINDS.items():
-            yield CONSTANT.part(kind, context, longest.seed_means(f"{kind}_share"), on=longest)
-        yield LEAST_SQUARES(
+            yield TABLE.constant.part(kind, context, longest.seed_means(f"{kind}_share"), on=longest)
+        yield TABLE.least_squares(
             wide.seed_means(lambda row: row.measured["stored"] / row.measured["least_squares"]), on=wide
         )
         groups = list(group_by(rows_where(rows, _is_narrow), "outputs", "noise"))
         # fewer outputs before as many as features
         for (count, noise), runs in sorted(groups, key=lambda group: group[0][0] == Point.dim):
             gained = Resampled(runs.values("stored") / runs.values("start"), np.median)
-            yield (SQUARE if count == Point.dim else BELOW_START).part(*_narrow_words(count, noise), gained, on=runs)
+            yield (TABLE.square if count == Point.dim else TABLE.below_start).part(
+                *_narrow_words(count, noise), gained, on=runs
+            )
         for (count, noise), runs in groups:
-            yield OUTPUTS.part(*_narrow_words(count, noise), runs.values("evened_share"), on=runs)
-            yield OUTPUTS_RAW.part(*_narrow_words(count, noise), runs.values("stored_share"), on=runs)
+            yield TABLE.outputs.part(*_narrow_words(count, noise), runs.values("evened_share"), on=runs)
+            yield TABLE.outputs_raw.part(*_narrow_words(count, noise), runs.values("stored_share"), on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         rows = Rows(row for row in rows if not _is_narrow(row.point))

@@ -14,24 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.checks import check_count
-from whichtoken.claims._checks import AtLeast, Checks, Equals, PaperEquals, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Figure, legend, points_with_errors
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.attention_regression._training import distance_to_limit
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, log_slope
+from whichtoken.lab import Experiment, Measured, Predicted, Row, Rows, log_slope
 from whichtoken.theory.attention_regression import balanced_factors, finite_context_error
 from whichtoken.theory.attention_regression.predictions import LOGIT_BOUND
 
 QUERIES = 200  # per context
 FEWEST_TOKENS = 400  # from which on the constant is read off
 SHORT = 0.8  # |Q|_F up to which the formula is exact; longer logits need longer contexts than these
-# the limit is the paper's; that it is approached as 1/n, and how near it is, we derived
-SLOPE = PaperEquals(
-    "limit.slope", -1.0, "exponent in n of the distance to the linear limit, short logits", tolerance=0.06
-)
-CONSTANT = Equals("limit.constant", 1.0, f"that distance over its prediction, n >= {FEWEST_TOKENS}", tolerance=0.08)
-COVERAGE = Equals("limit.coverage", None, "longer logits: share of the predicted error that is there at n tokens")
-BREAKDOWN = AtLeast("limit.breakdown", -0.9, "long logits: exponent of the error in n, slower than 1/n")
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,18 +42,7 @@ class Limit(Experiment[Point]):
     id = "attention-regression/limit"
     version = 3
     needs = "torch"
-    presets = {
-        "quick": (
-            Grid(logit_norm=[0.5, 0.75], context=100, tokens=3200, seeds=20),
-            Grid(logit_norm=[0.5, 0.75], context=[400, 1600], tokens=12_800, seeds=20),
-            Grid(logit_norm=1.6, context=[100, 400, 1600], tokens=6400, seeds=10),
-            Grid(logit_norm=0.5, context=400, centered=True, tokens=25_600, seeds=20),
-        ),
-        "full": (
-            Grid(logit_norm=[0.1, 0.5, 0.75, 1.0, 1.25, 1.6], context=[100, 400, 1600, 6400], seeds=20),
-            Grid(logit_norm=[0.1, 0.5, 1.0], context=[100, 400, 1600, 6400], centered=True, seeds=20),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"logit_norm", "centered"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -89,17 +72,17 @@ class Limit(Experiment[Point]):
             several, slope = len(runs.levels("context")) > 1, log_slope(runs, "context", "error")
             if norm <= SHORT:
                 if several:
-                    yield SLOPE.part(label, words, slope, on=runs)
+                    yield TABLE.slope.part(label, words, slope, on=runs)
                 longest = rows_where(runs, lambda point: point.context >= FEWEST_TOKENS)
-                yield CONSTANT.part(label, words, longest.seed_means(_share), on=longest)
+                yield TABLE.constant.part(label, words, longest.seed_means(_share), on=longest)
                 continue
             for context, some in group_by(runs, "context"):
                 if some.predicted("coverage") is not None:
                     predicted, shares = as_predicted(some, "coverage", absolute=0.1), [_share(row) for row in some]
                     where = f"{words}, n = {context}"
-                    yield COVERAGE.part(f"{label}.n{context}", where, shares, on=some, **predicted)
+                    yield TABLE.coverage.part(f"{label}.n{context}", where, shares, on=some, **predicted)
             if runs and runs.values("peak").min() >= LOGIT_BOUND and several:
-                yield BREAKDOWN.part(label, words, slope, on=runs)
+                yield TABLE.breakdown.part(label, words, slope, on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         for axes, centered in zip(figure.subplots(1, 2), (False, True), strict=True):

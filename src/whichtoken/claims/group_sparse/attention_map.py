@@ -16,35 +16,15 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Below, Checks, Equals, Predictions, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, Predictions, pool_parts
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.group_sparse import _training as training
-from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Rows, log_slope
+from whichtoken.lab import Exact, Experiment, Measured, Predicted, Rows, log_slope
 
-MAP_SIZES = (4, 8, 16, 24)  # of the exact map after as many steps as Theorem 3.2 takes
 EQUAL_LOSS = 0.02  # at which models of different sizes are compared
-# of the exact map at lr = 0.8/D: until 1 - S is below 0.02, where the late phase has begun
-LATE_STEPS = {8: 8000, 16: 8000, 32: 8000, 64: 75_000, 512: 220_000, 2048: 450_000}
 
-ATTENTION = Equals(
-    "attention-map.attention", None, "mean attention on the relevant group against the symmetry-reduced map"
-)
-EVERY_QUERY = Above(
-    "attention-map.every-query", 0.5, "mean attention on the relevant group of the query that attends to it least"
-)
-ALIKE = Below("attention-map.alike", 0.05, "difference between the queries")
-POWER = Equals(
-    "attention-map.power", -2 / 3, "lr = 0.8/D: power of the step in the attention on the other groups", tolerance=0.03
-)
-THEOREM = Equals(
-    "attention-map.theorem",
-    None,
-    "all blocks trained for D^3/lr steps, lr of order 1/D^2: attention on the other groups against the symmetry-reduced map",
-)
-GROUPS_POWER = Equals(
-    "attention-map.theorem-power", None, "power of D in the attention on the other groups after D^3/lr steps"
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,41 +40,11 @@ class Point:
     batch: int = 300
 
 
-def _late_grid(groups: int) -> Grid:
-    """The exact map, far into the late phase."""
-    return Grid(method="population", groups=groups, lr=0.8 / groups, steps=LATE_STEPS[groups], seeds=1)
-
-
-def _theorem_map_grid(groups: int) -> Grid:
-    """The exact map, for the number of steps of Theorem 3.2."""
-    lr = 0.8 / groups
-    return Grid(method="theorem-map", groups=groups, lr=lr, steps=round(groups**3 / lr), seeds=1)
-
-
-def _theorem_grid(groups: int, seeds: int | tuple[int, int]) -> Grid:
-    """All blocks trained, for the number of steps of Theorem 3.2."""
-    lr = training.RATES[groups]
-    return Grid(method="theorem", groups=groups, lr=lr, steps=2 * round(groups**3 / lr / 2), batch=200, seeds=seeds)
-
-
 class AttentionMap(Experiment[Point]):
     id = "group-sparse/attention-map"
     version = 3
     needs = "torch"
-    presets = {
-        "quick": (
-            Grid(lr=0.05, steps=600, seeds=4),
-            _late_grid(8), _late_grid(32),
-            *map(_theorem_map_grid, MAP_SIZES[:3]),
-        ),
-        "full": (
-            Grid(seeds=(6, 10)),
-            Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=(6, 8)),
-            *map(_late_grid, LATE_STEPS),
-            *map(_theorem_map_grid, MAP_SIZES),
-            *(_theorem_grid(groups, seeds=(6, 20)) for groups in training.RATES),
-        ),
-    }  # fmt: skip
+    presets = TABLE.presets
     method_fields = frozenset({"method", "lr", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -123,26 +73,26 @@ class AttentionMap(Experiment[Point]):
     @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         trained, by_groups = rows.where(method="batches"), ("groups", "D{}", "{} groups")
-        yield from ATTENTION.each(trained, *by_groups, "attention", predicted="attention", absolute=0.03)
-        yield from EVERY_QUERY.each(trained, *by_groups, "weakest_query")
-        yield from ALIKE.each(trained, *by_groups, "query_spread")
+        yield from TABLE.attention.each(trained, *by_groups, "attention", predicted="attention", absolute=0.03)
+        yield from TABLE.every_query.each(trained, *by_groups, "weakest_query")
+        yield from TABLE.alike.each(trained, *by_groups, "query_spread")
         theorem, frozen = rows.where(method="theorem"), rows.where(method="theorem-map")
         # runs stray by 1 to 3 %
-        yield from THEOREM.each(theorem, *by_groups, "leakage", predicted="leakage", relative=0.1)
+        yield from TABLE.theorem.each(theorem, *by_groups, "leakage", predicted="leakage", relative=0.1)
         population, power = rows.where(method="population"), partial(training.exact, name="power")
-        yield from POWER.each(population, "groups", "D{}", "{} groups, W_11 frozen", power)
+        yield from TABLE.power.each(population, "groups", "D{}", "{} groups, W_11 frozen", power)
         # runs stray by a few percent
         words = "all blocks trained, over the second half of D^3/lr steps"
-        yield POWER.part("theorem", words, theorem.seed_means("power"), on=theorem, tolerance=0.067)
+        yield TABLE.power.part("theorem", words, theorem.seed_means("power"), on=theorem, tolerance=0.067)
         if len(frozen.levels("groups")) < 3:
             return
         slope, law = log_slope(frozen, "groups", "leakage").values[0], _power_law(frozen.levels("groups"))
         words = f"exact map, W_11 frozen, D = {_group_counts(frozen)}, against the power law, which tends to -7/3"
-        yield GROUPS_POWER.part("map", words, Exact(slope), on=frozen, value=law, tolerance=0.1)
+        yield TABLE.groups_power.part("map", words, Exact(slope), on=frozen, value=law, tolerance=0.1)
         if len(theorem.levels("groups")) >= 2:
             words = f"all blocks trained, D = {_group_counts(theorem)}, against the symmetry-reduced map"
             predicted, found = training.predicted_power(theorem, "leakage"), log_slope(theorem, "groups", "leakage")
-            yield GROUPS_POWER.part("all-blocks", words, found, on=theorem, value=predicted, tolerance=0.2)
+            yield TABLE.groups_power.part("all-blocks", words, found, on=theorem, value=predicted, tolerance=0.2)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

@@ -13,22 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import Array, group_by, pairs
 from whichtoken.claims.group_sparse._training import first_point
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Measured, Rows
 
 TRAINING = 200  # pictures of digits to train on
 
-SELECTS = AtLeast(
-    "images.selects", 1.0, "fresh noise: attention on the picture over the uniform one", regime="smaller-than-stated"
-)
-ACCURACY = AtLeast(
-    "images.accuracy", 0.0, "fresh noise: test accuracy minus that of logistic regression on all patches"
-)
-MEMORIZES = Above("images.memorizes", 0.05, "fixed noise: training accuracy minus test accuracy")
-UNSELECTED = AtMost("images.unselected", 1.0, "attention on the picture with fixed noise over that with fresh noise")
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,13 +38,7 @@ class Images(Experiment[Point]):
     version = 2
     needs = "torch"
     spot = Point(steps=2)
-    presets = {
-        "quick": (Grid(noise=["fresh", "fixed"], seeds=4),),
-        "full": (
-            Grid(noise=["fresh", "fixed"], lr=0.005, steps=800, seeds=(6, 10)),
-            Grid(pictures="cifar", noise=["fresh", "fixed"], lr=0.002, steps=250, seeds=6),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"noise", "lr", "steps"})
 
     def absent(self, point: Point) -> str:
@@ -93,10 +80,10 @@ class Images(Experiment[Point]):
     @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         for criterion, measure, fields in (
-            (SELECTS, lambda runs: first_point(runs).groups * runs.values("attention"), {"noise": "fresh"}),
-            (ACCURACY, lambda runs: runs.values("accuracy") - runs.values("all_patches"), {"noise": "fresh"}),
-            (MEMORIZES, lambda runs: runs.values("train_accuracy") - runs.values("accuracy"), {"noise": "fixed"}),
-            (UNSELECTED, _fixed_over_fresh, {}),
+            (TABLE.selects, lambda runs: first_point(runs).groups * runs.values("attention"), {"noise": "fresh"}),
+            (TABLE.accuracy, lambda runs: runs.values("accuracy") - runs.values("all_patches"), {"noise": "fresh"}),
+            (TABLE.memorizes, lambda runs: runs.values("train_accuracy") - runs.values("accuracy"), {"noise": "fixed"}),
+            (TABLE.unselected, _fixed_over_fresh, {}),
         ):
             yield from criterion.each(rows.where(**fields), "pictures", "{}", "{}", measure)
 

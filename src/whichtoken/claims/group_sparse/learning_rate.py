@@ -11,23 +11,20 @@ Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Below, Checks, Equals, PaperAtLeast, Predictions, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, Predictions, pool_parts
 from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, random_problem
 from whichtoken.extras import installed, lacks
-from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Row, Rows
+from whichtoken.lab import Exact, Experiment, Measured, Predicted, Row, Rows
 
-RATES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]  # of the diagram, lr times sigma
 LARGE = 4.0  # from here on the gap of two steps stays for every number of groups
-SAMPLED_RATES = [0.02, 0.1, 0.5, 2.0, 4.0, 8.0]
 EXPONENT = 0.4  # 1 - S below exp(-EXPONENT D) counts as exponential
 STEADY = 0.1  # |v_2| over |v_1| up to which v_2 counts as small
 
@@ -48,70 +45,14 @@ class Point:
         return self.rate / self.sigma
 
 
-def _theorem_grids(method: str, groups: Iterable[int], rate: float, sigma: float, seeds: int) -> tuple[Grid, ...]:
-    """As many steps as Theorem 3.2 takes, D^3/lr."""
-    return tuple(
-        Grid(method=method, groups=D, rate=rate, sigma=sigma, steps=round(D**3 * sigma / rate), seeds=seeds)
-        for D in groups
-    )
-
-
-def _sampled_grids(groups: list[int], rates: list[float], seeds: int) -> tuple[Grid, ...]:
-    """Small rates get as much time, lr times steps, as selection takes."""
-    return tuple(
-        Grid(
-            method=["mirrored", "plain"], groups=groups, rate=rate, steps=max(100, round(30 * 0.5 / rate)), seeds=seeds
-        )
-        for rate in rates
-    )
-
-
-EXPONENTIAL = PaperAtLeast(
-    "learning-rate.exponential.{model}",
-    1.5,
-    "{words}: log(1 - S) at the largest number of groups over that at half as many; 2 if 1 - S = exp(-Theta(D)), near 1 for a"
-    " power of D",
-)
-LOCKED = Equals("learning-rate.locked", None, "W_11 frozen: log(1 - S) after D^3/lr steps against the law of two steps")
-GAP = Equals("learning-rate.two-steps", None, "all blocks trained: gap between the position scores after two updates")
-CONTENT = Equals("learning-rate.content", None, "all blocks trained: W_11 along the true direction after two updates")
-PHASE = AtMost("learning-rate.phase", -EXPONENT, "W_11 frozen, after the steps: log(1 - S) over the number of groups")
-LOST = AtLeast(
-    "learning-rate.lost",
-    float(np.log(0.5)),
-    "lr sigma = 1, W_11 frozen, 64 groups or more: log of the attention on the other groups",
-)
-BOTH = Below(
-    "learning-rate.sampled",
-    0.5,
-    "real model, batches of 1000, lr sigma of 2 or more: share of runs that end with 1 - S < exp(-0.4 D) and |v_2| below a tenth"
-    " of |v_1|",
-)
+TABLE = ClaimTable(__name__)
 
 
 class LearningRate(Experiment[Point]):
     id = "group-sparse/learning-rate"
     spot = Point(method="all-blocks", groups=8, steps=10)
-    presets = {
-        "quick": (
-            Grid(method="all-blocks", groups=[8, 16, 32], rate=8.0, steps=10, batch=4000, seeds=4),
-            *(grid for rate in (LARGE, 8.0) for grid in _theorem_grids("map", (8, 16, 32, 64), rate, 1.0, seeds=1)),
-            Grid(method="map", groups=[64, 128], rate=1.0, seeds=1),
-        ),
-        "full": (
-            *(grid for rate in (LARGE, 8.0) for grid in _theorem_grids("map", (8, 16, 32, 64, 128), rate, 1.0, seeds=1)),
-            Grid(method="map", groups=[8, 16, 32, 64, 128], rate=RATES, sigma=[0.25, 0.5, 1.0], seeds=1),
-            Grid(method="all-blocks", groups=[8, 16, 32], rate=RATES[:-2], sigma=[0.5, 1.0], seeds=1),
-            Grid(method="all-blocks", groups=[8, 16, 32], rate=[LARGE, 8.0], sigma=1.0, seeds=1),
-            Grid(method="all-blocks", groups=[8, 16, 32], rate=[LARGE, 8.0], sigma=0.5, steps=30, batch=8000, seeds=12),
-            Grid(method="mirrored", groups=[8, 16], steps=2, batch=20_000, seeds=(6, 24)),
-            *_sampled_grids([8], SAMPLED_RATES[:3], seeds=6),
-            *_sampled_grids([16], SAMPLED_RATES[1:3], seeds=6),
-            *_sampled_grids([8, 16], SAMPLED_RATES[3:], seeds=12),
-        ),
-        "map": (Grid(method="map", groups=32, rate=8.0, seeds=1),),
-    }  # fmt: skip
-    ranges = {"rate": (0.25, 64.0), "groups": (9, 256), "sigma": (0.1, 4.0), "steps": (2, 1000)}
+    presets = TABLE.presets
+    ranges = TABLE.ranges
     method_fields = frozenset({"rate", "steps", "method", "batch"})
 
     def absent(self, point: Point) -> str:
@@ -142,28 +83,30 @@ class LearningRate(Experiment[Point]):
         ):
             for rate, some in group_by(runs, "rate"):
                 where = f"lr sigma = {rate:g}, D = {_sizes(some)}"
-                yield EXPONENTIAL.part(f"rate{rate:g}", where, _doubling_ratio(some), on=some, model=model, words=words)
+                yield TABLE.exponential.part(
+                    f"rate{rate:g}", where, _doubling_ratio(some), on=some, model=model, words=words
+                )
         log_leakage = partial(exact, name="log_leakage")
-        yield from LOCKED.each(
+        yield from TABLE.locked.each(
             rows_where(long, lambda point: point.groups > 8), "rate groups", "rate{:g}.D{}", "lr sigma = {:g}, D = {}",
             log_leakage, predicted="log_leakage", relative=0.1,
         )  # fmt: skip
         lost = rows_where(on_map, lambda point: point.rate == 1 and point.groups >= 64)
-        yield from LOST.each(lost, "groups sigma", "D{}.sigma{:g}", "sigma = {1:g}, D = {0}", log_leakage)
+        yield from TABLE.lost.each(lost, "groups sigma", "D{}.sigma{:g}", "sigma = {1:g}, D = {0}", log_leakage)
         two = rows_where(rows, lambda point: point.method == "mirrored" and point.steps == 2)
-        for criterion, name, relative in ((GAP, "gap", 0.05), (CONTENT, "content", 0.1)):
+        for criterion, name, relative in ((TABLE.gap, "gap", 0.05), (TABLE.content, "content", 0.1)):
             words = "{} groups, mirrored batch"
             yield from criterion.each(two, "groups", "D{}", words, name, predicted=name, relative=relative)
         sampled = rows_where(
             rows, lambda point: point.method in ("mirrored", "plain") and point.steps > 2 and point.rate >= 2
         )
         # runs of one repeat share their data
-        yield BOTH(sampled.seed_means(_exponential_and_steady), on=sampled)
+        yield TABLE.both(sampled.seed_means(_exponential_and_steady), on=sampled)
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
         """The phase of the exact map: whether the attention on the other groups is exponentially small."""
         found = Exact(rows[0].measured["log_leakage"] / rows[0].point.groups)
-        yield PHASE(found, on=rows)
+        yield TABLE.phase(found, on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         # with 8 groups a power law looks like an exponential

@@ -16,51 +16,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Axes, Figure, band, legend
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import GroupSizes
-from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Rows, log_slope
+from whichtoken.lab import Exact, Experiment, Measured, Predicted, Rows, log_slope
 
 TARGET_LOSS = 0.01
 TRAINED_LOSS = 0.02  # that real training can reach
-QUANTITIES = {"alpha": "length of v_1", "attention": "attention on the relevant group", "loss": "loss"}
-LAWS = {"alpha": "length of v_1", "leakage": "attention on the other groups", "loss": "loss"}
-LATE_STEPS = {64: 75_000}  # of the exact map; 8000 unless the late phase begins later
+LAWS = ("alpha", "leakage", "loss")  # quantities that fall or grow as a power of the step
 SELECTED = 0.9  # attention at which the blocks of W are compared
 
-ON_MAP = {
-    name: Equals(f"trajectory.{name}", None, f"{what} against the symmetry-reduced map")
-    for name, what in QUANTITIES.items()
-}
-LATE = {
-    name: Equals(f"trajectory.late-{name}", None, f"{what} of the exact map against its power law")
-    for name, what in LAWS.items()
-}
-TRAINED = {
-    # W_11 takes part in the attention: the law with that block frozen is no theory for it
-    name: Equals(
-        f"trajectory.trained-{name}",
-        None,
-        f"all blocks trained, late: {what} against {'the symmetry-reduced map' if name == 'leakage' else 'the power law'}",
-    )
-    for name, what in LAWS.items()
-}
-# mirrored pairs cancel v_2 as the population does, a plain batch leaves noise in it
-NO_STRAY = PaperAtMost("trajectory.stray.antithetic", 1e-12, "mirrored pairs: |v_2|, zero in the paper")
-SMALL_STRAY = Below("trajectory.stray.batches", 0.05, "fresh batches: |v_2|, noise")
-VALUE_COSINE = Above("trajectory.value-cosine", 0.999, "cosine of v_1 with the true direction")
-POSITION_COSINE = Above("trajectory.position-cosine", 0.999, "cosine of W_22 with its predicted direction")
-OTHER_BLOCKS = PaperAtMost(
-    "trajectory.other-blocks",
-    0.0,
-    f"power of D in the scores by content over those by position, at an attention of {SELECTED:g}; below 0 if W_11 is of"
-    " lower order",
-)
-GROUPS_POWER = Equals(
-    "trajectory.groups-power", None, "power of D in the steps to a given loss, in units of 1/lr; the power law gives -2"
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -74,42 +42,11 @@ class Point(GroupSizes):
     batch: int = 400
 
 
-def _late_grid(groups: int, sigma: float = 1.0) -> Grid:
-    """The exact map, far into the late phase."""
-    return Grid(
-        method="population", groups=groups, sigma=sigma, lr=0.8 / groups, steps=LATE_STEPS.get(groups, 8000), seeds=1
-    )
-
-
-def _blocks_grids(sizes: Sequence[int], sigmas: list[float], seeds: int) -> tuple[Grid, ...]:
-    """All blocks, until the relevant group is selected."""
-    rates = {groups: min(0.5, 4 / groups) for groups in sizes}
-    return tuple(
-        Grid(method="blocks", groups=groups, sigma=sigmas, lr=lr, steps=round(36 / lr), batch=500, seeds=seeds)
-        for groups, lr in rates.items()
-    )
-
-
 class Trajectory(Experiment[Point]):
     id = "group-sparse/trajectory"
     version = 3
     needs = "torch"
-    presets = {
-        "quick": (
-            Grid(method=["batches", "antithetic"], seeds=6),
-            _late_grid(8), _late_grid(16), _late_grid(32),
-            *_blocks_grids((8, 16), [0.5], seeds=6),
-        ),
-        "full": (
-            Grid(method=["batches", "antithetic"], batch=1000, seeds=(8, 16)),
-            Grid(groups=16, group_dim=8, lr=0.01, steps=1200, batch=1000, seeds=6),
-            _late_grid(8), _late_grid(16), _late_grid(32), _late_grid(64), _late_grid(16, sigma=0.5),
-            *_blocks_grids((8, 16, 32), [0.25, 0.5, 1.0], seeds=6),
-            # all blocks trained; at these rates the exact map needs 3000 steps to the loss at which sizes are compared
-            *(Grid(method="late", groups=groups, lr=lr, steps=4200, batch=100, seeds=12)
-              for groups, lr in training.RATES.items()),
-        ),
-    }  # fmt: skip
+    presets = TABLE.presets
     method_fields = frozenset({"method", "lr", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -154,26 +91,23 @@ class Trajectory(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Checks:
         for (method, groups, sigma), runs in group_by(_batch_rows(rows), "method", "groups", "sigma"):
             label, words = f"{method}.{_task(groups, sigma)}", _words(runs)
-            for name, criterion in ON_MAP.items():
-                yield criterion.part(
-                    label, words, runs.values(name), on=runs, **as_predicted(runs, name, relative=0.03)
-                )
-            for criterion, name in ((VALUE_COSINE, "value_cosine"), (POSITION_COSINE, "position_cosine")):
+            for name in ("alpha", "attention", "loss"):
+                expected = as_predicted(runs, name, relative=0.03)
+                yield TABLE[f"on_map_{name}"].part(label, words, runs.values(name), on=runs, **expected)
+            for criterion, name in ((TABLE.value_cosine, "value_cosine"), (TABLE.position_cosine, "position_cosine")):
                 yield criterion.part(label, words, runs.values(name), on=runs)
-        for criterion, method in ((NO_STRAY, "antithetic"), (SMALL_STRAY, "batches")):
+        for criterion, method in ((TABLE.no_stray, "antithetic"), (TABLE.small_stray, "batches")):
             for (groups, sigma), runs in group_by(rows.where(method=method), "groups", "sigma"):
                 yield criterion.part(_task(groups, sigma), _words(runs), runs.values("position_value_norm"), on=runs)
         exact = rows.where(method="population")
         for (groups, sigma), runs in group_by(exact, "groups", "sigma"):
-            for name, criterion in LATE.items():
-                words, expected = (
-                    f"{_words(runs)}, step {training.first_point(runs).steps}",
-                    as_predicted(runs, name, relative=0.03),
-                )
-                yield criterion.part(_task(groups, sigma), words, training.exact(runs, name), on=runs, **expected)
+            words = f"{_words(runs)}, step {training.first_point(runs).steps}"
+            for name in LAWS:
+                expected, found = as_predicted(runs, name, relative=0.03), training.exact(runs, name)
+                yield TABLE[f"late_{name}"].part(_task(groups, sigma), words, found, on=runs, **expected)
         for sigma, runs in group_by(rows.where(method="blocks"), "sigma"):
             words = f"sigma = {sigma:g}, D = {', '.join(map(str, runs.levels('groups')))}"
-            yield OTHER_BLOCKS.part(f"sigma{sigma:g}", words, log_slope(runs, "groups", "content_ratio"), on=runs)
+            yield TABLE.other_blocks.part(f"sigma{sigma:g}", words, log_slope(runs, "groups", "content_ratio"), on=runs)
         yield from _late_checks(rows.where(method="late"), exact.where(sigma=1.0))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
@@ -286,20 +220,21 @@ def _words(runs: Rows[Point]) -> str:
 
 def _late_checks(trained: Rows[Point], exact: Rows[Point]) -> Checks:
     """The late phase of the real model, and how the steps to a loss depend on the number of groups."""
-    for name, criterion in TRAINED.items():
+    words = "{} groups, {} steps"
+    for name in LAWS:
         # pilots on other seeds: value 1 % above the law so early, loss 5 %; attention strays by 1 to 3 %
-        words = "{} groups, {} steps"
-        yield from criterion.each(trained, "groups steps", "D{}", words, name, predicted=name, relative=0.1)
+        stated = TABLE[f"trained_{name}"]
+        yield from stated.each(trained, "groups steps", "D{}", words, name, predicted=name, relative=0.1)
     if exact:
         power = log_slope(exact, "groups", "time_to_loss").values
         words = f"exact map, W_11 frozen, to a loss of {TARGET_LOSS:g}"
         exact_power = Exact(power[0]) if len(power) else power
-        yield GROUPS_POWER.part("map", words, exact_power, on=exact, value=-2.0, tolerance=0.15)
+        yield TABLE.groups_power.part("map", words, exact_power, on=exact, value=-2.0, tolerance=0.15)
     if len(trained.levels("groups")) > 1:
         words = f"all blocks trained, to a loss of {TRAINED_LOSS:g}, against that of the exact map"
         found = log_slope(trained, "groups", "time_to_loss")
         predicted = training.predicted_power(trained, "time_to_loss")
-        yield GROUPS_POWER.part("all-blocks", words, found, on=trained, value=predicted, tolerance=0.15)
+        yield TABLE.groups_power.part("all-blocks", words, found, on=trained, value=predicted, tolerance=0.15)
 
 
 def _every(point: Point) -> int:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtMost, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Axes, Figure, band, level_ticks
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Measured, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets import GroupSparse
@@ -36,41 +36,8 @@ SIZES = (25, 50, 100, 200, 400, 800)
 EARLY = 100  # samples after which mistakes count as late
 # step sizes of online logistic regression on all variables, of which every run gets its best
 RATES = (0.01, 0.03, 0.1, 0.3)
-# a running error of order log^2(n)/n lets the mistakes grow as log^2(n) and no faster
-LATE_MISTAKES = float((np.log(SIZES[-1]) / np.log(EARLY)) ** 2 - 1)
-GROWTH = (8 + 32) / (8 + 8)
 
-ADVANTAGE = PaperAtMost(
-    "transfer.advantage",
-    1.0,
-    "kept attention: error after 100 samples over that of logistic regression on all variables",
-)
-RATE = PaperAtMost(
-    "transfer.rate",
-    LATE_MISTAKES,
-    f"kept attention, online descent: mistakes from sample {EARLY} to {SIZES[-1]} over those before; at most this if the running"
-    " error falls as log^2(n)/n",
-)
-GROUPS = PaperAtMost(
-    "transfer.growth.groups",
-    GROWTH,
-    "kept attention: mistakes at D = 32 over those at D = 8, d = 8; d + D grows 2.5 times, the number of variables 4 times",
-)
-WORSE = AtLeast(
-    "transfer.regression",
-    0.0,
-    "online logistic regression on all variables, best of 4 step sizes, minus the kept attention",
-)
-LEVEL = Below("transfer.level", 1.0, f"kept attention: mistakes in {SIZES[-1]} samples over d + D")
-REGRESSION_LEVEL = Above(
-    "transfer.level.all-variables", 1.0, f"regression on all variables: mistakes in {SIZES[-1]} samples over d + D"
-)
-KEPT = Below(
-    "transfer.attention-kept", 0.01, "largest change of the error when the attention is trained along, n up to 400"
-)
-NEGATIVE = Above(
-    "transfer.negative", 0.3, "error after 400 samples of a task on another group", regime="beyond-hypotheses"
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -89,16 +56,7 @@ class Transfer(Experiment[Point]):
     version = 2
     needs = "torch"
     spot = Point(groups=4, group_dim=4, pretraining=1.0, batch=50)
-    presets = {
-        "quick": (Grid(seeds=6), Grid(same_group=False, seeds=3)),
-        "full": (
-            Grid(pretraining=15.0, seeds=(8, 16)),
-            Grid(same_group=False, pretraining=15.0, seeds=6),
-            Grid(groups=8, seeds=(8, 16)),
-            Grid(groups=32, seeds=6),
-            Grid(group_dim=[4, 16], pretraining=15.0, seeds=6),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"pretraining", "pretraining_lr", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -131,10 +89,10 @@ class Transfer(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Checks:
         standard = rows.where(groups=16, group_dim=8, same_group=True, margin=0.3)
         ratio = _errors(standard, "transferred", 100) / _errors(standard, "all-variables", 100)
-        yield ADVANTAGE(ratio, on=standard)
-        yield KEPT(standard.values("trained_attention_difference"), on=standard)
+        yield TABLE.advantage(ratio, on=standard)
+        yield TABLE.kept(standard.values("trained_attention_difference"), on=standard)
         other = rows.where(same_group=False)
-        yield NEGATIVE(_errors(other, "transferred", 400), on=other)
+        yield TABLE.negative(_errors(other, "transferred", 400), on=other)
         yield from _mistake_checks(rows.where(same_group=True, margin=0.3), standard)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
@@ -240,15 +198,15 @@ def _mistake_checks(rows: Rows[Point], standard: Rows[Point]) -> Checks:
     Those of all runs count together, also where one has none: no run's share is clipped.
     """
     late = {method: _late_mistakes(standard, method) for method in ONLINE}
-    yield RATE(late["transferred"], on=standard)
+    yield TABLE.rate(late["transferred"], on=standard)
     sizes = rows_where(rows, lambda point: point.group_dim == 8 and point.groups in (8, 32))
     growth = {method: _growth(sizes, method) for method in ONLINE}
     if len(growth["transferred"]):
-        yield GROUPS(growth["transferred"], on=sizes)
-    yield WORSE.part("rate", "late mistakes over early ones", _difference(late), on=standard)
+        yield TABLE.groups(growth["transferred"], on=sizes)
+    yield TABLE.worse.part("rate", "late mistakes over early ones", _difference(late), on=standard)
     if len(growth["transferred"]):
-        yield WORSE.part("growth", "growth of the mistakes from 8 to 32 groups", _difference(growth), on=sizes)
-    for criterion, method in ((LEVEL, "transferred"), (REGRESSION_LEVEL, "all-variables")):
+        yield TABLE.worse.part("growth", "growth of the mistakes from 8 to 32 groups", _difference(growth), on=sizes)
+    for criterion, method in ((TABLE.level, "transferred"), (TABLE.regression_level, "all-variables")):
         for (groups, dim), runs in group_by(rows, "groups", "group_dim"):
             share = _mistakes(runs, method, SIZES[-1]) / (groups + dim)
             yield criterion.part(f"D{groups}.d{dim}", f"D = {groups}, d = {dim}", share, on=runs)

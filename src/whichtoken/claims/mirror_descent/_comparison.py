@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from whichtoken.checks import check_count
 from whichtoken.claims._figures import Figure, grouped_bars, label_axes, points_with_errors
 from whichtoken.errors import UsageError, unknown
-from whichtoken.lab import Check, Grid, Measured, Rows
+from whichtoken.lab import Check, Measured, Rows
 
 if TYPE_CHECKING:
     import torch
@@ -53,11 +53,6 @@ class TrainingTask:
     loss: Callable[[Tensor, Tensor], Tensor]
     right: Callable[[Tensor, Tensor], Tensor]
     augment: Callable[[Tensor], Tensor] = lambda inputs: inputs
-
-
-def rate_grids(rates: dict[str, list[float]], seeds: int | tuple[int, int], **sizes: Any) -> tuple[Grid, ...]:
-    """A grid for each method with its own step sizes, the same number for all."""
-    return tuple(Grid(method=method, lr=lrs, seeds=seeds, **sizes) for method, lrs in rates.items())
 
 
 def split_indices(

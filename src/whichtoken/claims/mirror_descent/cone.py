@@ -14,32 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._problems import ProblemSize, key_query_limit, share_of_repeats
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Measured, Rows
 
 # Divergence of the start from the direction, and its norm. The theorem has a cone that is narrow and far out enough, of a size
 # that depends on the problem and was not read; ours was chosen after pilots, in which norm 100 lost 2 % of the runs. Two of 238
 # runs leave it: a share is judged, not every run.
 NARROW, INSIDE, OUTSIDE = 0.001, 0.05, 0.9
 FAR, FARTHEST = 100.0, 1e4
-LOCAL = Above("cone.local", 0.8, "share of the max-margin directions tried whose tokens are locally optimal")
-KEEPS = PaperAtLeast(
-    "cone.narrow", 0.95, f"locally optimal, |W|_p = {FARTHEST:g}: share of runs from divergence {NARROW:g} that keep the tokens",
-)  # fmt: skip
-MOSTLY = Above("cone.inside", 0.9, f"locally optimal: share of runs from divergence {INSIDE:g} that keep the tokens")
-RETURNS = Below(
-    "cone.outside", 0.6, f"locally optimal: share of runs from divergence {OUTSIDE:g} that end with the tokens",
-    regime="beyond-hypotheses",
-)  # fmt: skip
-# steps of the dual variable, of norm |W|_p^(p - 1), have one length: 1 at the end; a norm that levels off has 0
-DIVERGES = PaperAtLeast(
-    "cone.diverges", 0.5,
-    "locally optimal, all runs from inside: (p - 1) times the exponent of |W|_p in the number of steps",
-)  # fmt: skip
-LIMIT = Below("cone.limit", 1e-4, "final divergence from the direction, runs from inside that kept its tokens")
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,15 +40,7 @@ class Point(ProblemSize):
 class Cone(Experiment[Point]):
     id = "mirror-descent/cone"
     version = 3
-    presets = {
-        "quick": (Grid(p=[1.1, 2.0, 3.0], seeds=20), Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(20, 40))),
-        "full": (
-            Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=NARROW, norm=FARTHEST, seeds=60),
-            Grid(p=[1.1, 1.75, 2.0, 3.0], seeds=(100, 400)),
-            Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=OUTSIDE, seeds=(50, 200)),
-            Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=[INSIDE, 0.2, 0.4, 0.6, OUTSIDE], norm=[10.0, FAR], seeds=20),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"p", "divergence", "norm", "lr", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -90,17 +68,17 @@ class Cone(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Checks:
         optimal = Rows((row for row in rows if row.measured["locally_optimal"]), rows.failed)
         if narrow := optimal.where(divergence=NARROW, norm=FARTHEST):
-            yield KEEPS(share_of_repeats(narrow.seed_means("returned")), on=narrow)
+            yield TABLE.keeps(share_of_repeats(narrow.seed_means("returned")), on=narrow)
         far, optimal = (runs.where(norm=FAR) for runs in (rows, optimal))
-        yield LOCAL(resampled_runs(far, "locally_optimal", statistic=np.mean), on=far)
-        for criterion, divergence in ((MOSTLY, INSIDE), (RETURNS, OUTSIDE)):
+        yield TABLE.local(resampled_runs(far, "locally_optimal", statistic=np.mean), on=far)
+        for criterion, divergence in ((TABLE.mostly, INSIDE), (TABLE.returns, OUTSIDE)):
             if runs := optimal.where(divergence=divergence):
                 yield criterion(share_of_repeats(runs.seed_means("returned")), on=runs)
         for p, runs in group_by(optimal.where(divergence=INSIDE), "p"):
             growth = runs.seed_means(lambda row: (row.point.p - 1.0) * row.measured["growth"])
-            yield DIVERGES.part(f"p{p:g}", f"p = {p:g}", growth, on=runs)
+            yield TABLE.diverges.part(f"p{p:g}", f"p = {p:g}", growth, on=runs)
             kept, value = Rows(row for row in runs if row.measured["returned"]), 0.001 if p < 1.5 else None
-            yield LIMIT.part(f"p{p:g}", f"p = {p:g}", kept.seed_means("divergence"), on=runs, value=value)
+            yield TABLE.limit.part(f"p{p:g}", f"p = {p:g}", kept.seed_means("divergence"), on=runs, value=value)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

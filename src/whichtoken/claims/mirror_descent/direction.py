@@ -12,24 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtMost, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes, plot_medians
 from whichtoken.claims._problems import ProblemSize, Vector, cosine, draw_problem, key_query_limit
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, worst_of_runs
-from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
+from whichtoken.lab import Experiment, Measured, Row, Rows
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0)  # the geometries whose limits are compared
 PLANE = np.array([[1, 2], [3, 4]])  # the two entries of W whose plane the trajectories are drawn in, as in the source
 
 FIGURE = (1.75, 2.0, 3.0)  # those of the source's figure
-DOMINANCE = AtLeast(
-    "direction.dominance", 0.0, "sizes and steps of the source's figure: how much farther the nearest limit of another p is",
-    kind="paper-figure", regime="as-stated",
-)  # fmt: skip
-FALLS = PaperAtMost("direction.falls", 1.0, "divergence from the l_p limit, end over half of the steps, median")
-LIMIT = Below("direction.limit", 0.008, "mean divergence from the l_p limit at the end")
-NEAREST = AtLeast("direction.nearest", 0.0, "how much farther the nearest limit of another p is, in the worst run")
-SETTLED = Above("direction.settled", 0.9, "share of runs that settle on locally optimal tokens")
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,26 +33,11 @@ class Point(ProblemSize):
     steps: int = 2000
 
 
-# Larger p needs more steps, because the matrix grows as steps**(1 / (p - 1)).
-SETTINGS = {1.1: (0.01, 4000), 1.75: (0.1, 1500), 2.0: (0.1, 2000), 3.0: (0.1, 20000)}
-
-
-def _study(exponents: tuple[float, ...], seeds: int | tuple[int, int]) -> tuple[Grid, ...]:
-    """One grid per geometry, with its step size and number of steps."""
-    return tuple(Grid(p=p, lr=SETTINGS[p][0], steps=SETTINGS[p][1], seeds=seeds) for p in exponents)
-
-
 class MirrorDirection(Experiment[Point]):
     id = "mirror-descent/direction"
     version = 4
-    presets = {
-        "quick": _study(EXPONENTS[:3], (20, 80)),  # p = 3 takes ten times as many steps
-        "full": _study(EXPONENTS, (100, 400)),
-        "paper": _study(EXPONENTS[1:], 100),
-        "map": _study((2.0,), 24),
-    }
-    ranges = {"p": (1.05, 10.0), "lr": (0.001, 100.0), "steps": (50, 20_000), "start": (0.0, 10.0), "dim": (4, 40),
-              "length": (2, 32), "sequences": (1, 24)}  # fmt: skip
+    presets = TABLE.presets
+    ranges = TABLE.ranges
     method_fields = frozenset({"p", "lr", "steps", "start"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -91,14 +69,14 @@ class MirrorDirection(Experiment[Point]):
                   for p, runs in group_by(rows, "p")]  # fmt: skip
         for p, code, words, runs in groups:
             if p in FIGURE:
-                yield DOMINANCE.part(code, words, mean_of_runs(runs, _advantage, failed=-1.0), on=runs)
+                yield TABLE.dominance.part(code, words, mean_of_runs(runs, _advantage, failed=-1.0), on=runs)
         for p, code, words, runs in groups:
-            yield FALLS.part(code, words, resampled_runs(runs, _last_fall, failed=1.0), on=runs)
+            yield TABLE.falls.part(code, words, resampled_runs(runs, _last_fall, failed=1.0), on=runs)
             divergence = mean_of_runs(runs, "divergence", failed=1.0)
-            yield LIMIT.part(code, words, divergence, on=runs, value=0.045 if p < 1.5 else None)
+            yield TABLE.limit.part(code, words, divergence, on=runs, value=0.045 if p < 1.5 else None)
             if p in EXPONENTS:
-                yield NEAREST.part(code, words, worst_of_runs(runs, _advantage, failed=-1.0), on=runs)
-        yield SETTLED(resampled_runs(rows, "settled", statistic=np.mean), on=rows)
+                yield TABLE.nearest.part(code, words, worst_of_runs(runs, _advantage, failed=-1.0), on=runs)
+        yield TABLE.settled(resampled_runs(rows, "settled", statistic=np.mean), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, middle, right = figure.subplots(1, 3, width_ratios=[1.1, 1.1, 1])

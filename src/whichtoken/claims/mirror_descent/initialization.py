@@ -13,17 +13,13 @@ from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Checks, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, points_with_errors
 from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import mean_of_runs, pairs, rows_where
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Measured, Rows
 
-BEST = Above("initialization.best", 0.85, "zero start: share of sequences that select their best token")
-SMALL = AtLeast(
-    "initialization.small", 0.0, "share of sequences that select their best token, zero minus standard normal start"
-)
-LOCAL = Above("initialization.local", 0.85, "share of all runs whose tokens are locally optimal")
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,21 +30,10 @@ class Point(ProblemSize):
     steps: int = 2000
 
 
-def _study(starts: list[float], seeds: int | tuple[int, int]) -> tuple[Grid, ...]:
-    return (
-        Grid(p=1.1, lr=0.01, steps=4000, start=starts, seeds=seeds),
-        Grid(p=[1.75, 2.0], start=starts, seeds=seeds),
-        Grid(p=3.0, steps=5000, start=starts, seeds=seeds),
-    )
-
-
 class MirrorInitialization(Experiment[Point]):
     id = "mirror-descent/initialization"
     version = 2
-    presets = {
-        "quick": _study([0.0, 1.0], (20, 80))[:-1],  # p = 3 needs more runs than `quick` has
-        "full": (*_study([0.0], (100, 400)), *_study([1.0], 100), *_study([0.1, 0.3, 3.0], 40)),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"p", "start", "lr", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -69,10 +54,10 @@ class MirrorInitialization(Experiment[Point]):
     @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         best = partial(mean_of_runs, quantity="best_tokens")
-        yield from BEST.each(rows.where(start=0.0), "p", "p{:g}", "p = {:g}", best)
+        yield from TABLE.best.each(rows.where(start=0.0), "p", "p{:g}", "p = {:g}", best)
         ends = rows_where(rows, lambda point: point.start in (0.0, 1.0))
-        yield SMALL(np.subtract(*pairs(rows, "best_tokens", {"start": 0.0}, {"start": 1.0})), on=ends)
-        yield LOCAL(mean_of_runs(rows, "locally_optimal"), on=rows)
+        yield TABLE.small(np.subtract(*pairs(rows, "best_tokens", {"start": 0.0}, {"start": 1.0})), on=ends)
+        yield TABLE.local(mean_of_runs(rows, "locally_optimal"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

@@ -18,21 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    Above,
-    AtLeast,
-    AtMost,
-    Below,
-    Checks,
-    Equals,
-    PaperAtLeast,
-    as_predicted,
-    pool_parts,
-)
+from whichtoken.claims._checks import Checks, ClaimTable, as_predicted, pool_parts
 from whichtoken.claims._figures import Axes, Figure, label_axes
 from whichtoken.claims._problems import cosine, decoder_limit, share_of_repeats
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.lab import Exact, Experiment, Grid, Mean, Measured, Predicted, Resampled, Row, Rows
+from whichtoken.lab import Exact, Experiment, Mean, Measured, Predicted, Resampled, Row, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets import AttentionProblem
@@ -51,56 +41,7 @@ PLANE_TOKENS = {1.75: [1, 0], 2.0: [1, 0], 3.0: [0, 0]}  # selected tokens that 
 LAW = {1.1: (0.1, 0.02), 1.4: (1.0, 0.3), 1.6: (10.0, 3.0), 1.75: (100.0, 40.0), 2.0: (1.0, 1.0), 3.0: (100.0, 100.0)}
 EARLY = 6  # the laws of the flow are fitted after a sixth of the steps
 
-PLANE_SELECTS = AtLeast(
-    "joint.plane.tokens", 1.0, "two-sample problem: share of geometries that select the authors' tokens",
-    kind="paper-figure", regime="as-stated",
-)  # fmt: skip
-PLANE_LIMIT = Above(
-    "joint.plane.limit", NEAR, "two-sample problem: smallest cosine of W or v to its limit", regime="as-stated"
-)
-# Shares of runs above a cosine: their mean distance is that of the few runs that are still far away.
-STRICT = PaperAtLeast(
-    "joint.strict", 0.9,
-    f"ratio up to 2 % of the family's: share of runs whose cosine to the strict limit is above {NEAR} ({{runs}} runs)",
-)  # fmt: skip
-NEAR_MEMBER = AtLeast(
-    "joint.share",
-    0.9,
-    f"settled runs: share whose cosine, of W and v, to the member at the measured ratio is above {NEAR}",
-)
-RELAXED = AtMost(
-    "joint.relaxed", 1 - NEAR, "ratio beyond the family: mean of 1 - cosine to the relaxed limit ({runs} settled runs)"
-)
-BETWEEN = AtLeast(
-    "joint.between", 0.0, "ratio in between: lead of the family's member over the nearer end, in cosine ({runs} runs)"
-)
-# the largest deviation of single pilot runs with p >= 1.4 was 2 %, with p = 1.1 it was 5 %
-RATIO_LAW = Equals(
-    "joint.ratio",
-    1.0,
-    "|v| / |W| at the end over its prediction from the selected tokens, runs that settled",
-    tolerance=0.05,
-)
-RATIO_OF_STEPS = Above("joint.ratio-of-steps", 1.2, "p < 2: |v| / |W| over (decoder step / step)^(1/(p-1)), median")
-SETTLED = Above(
-    "joint.settled", 0.9, "every sequence asks for a lead: share of runs that settle on single tokens ({runs} runs)"
-)
-SPLIT = Below(
-    "joint.split", 0.4, "the ratio leaves a sequence no demand: share of runs that still settle ({runs} runs)"
-)
-FLOW_KEPT = Above("joint.flow.kept", 0.75, "plain flow: share of runs that keep tokens after a sixth of the time")
-FLOW_DECODER = Equals("joint.flow.decoder", None, "plain flow: growth of label margin times |v| per log t")
-# The law is of leading order in log t. Pilots at p = 2 were 6, 3.5 and 3 % below it after 20 000, 80 000 and 200 000 steps.
-FLOW_WEIGHTS = Equals(
-    "joint.flow.weights",
-    None,
-    "plain flow: growth of relaxed margin times |W| per log log t, corrected for (p - 2) log |W|",
-)
-FLOW_LIMIT = AtLeast(
-    "joint.flow.limit",
-    0.0,
-    "plain flow: how much nearer W moves to the relaxed limit than to the strict one, in cosine",
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -116,38 +57,10 @@ class Point:
     steps: int = 20000
 
 
-PLANE_STUDY = tuple(
-    Grid(problem="plane", sequences=2, length=3, dim=2, p=p, lr=0.1, lr_decoder=0.1, steps=steps, seeds=1)
-    for p, steps in ((1.75, 1500), (2.0, 2000), (3.0, 20000))
-)
-# Step sizes of the decoder for ratios from 1e-5 to 1 (p = 1.1) or 0.1 to 10. For p = 3, |W|_p grows only as the root of
-# the steps: long ones are needed, and do no harm.
-RANDOM_STUDY = (
-    Grid(p=1.1, lr=0.1, lr_decoder=[0.015, 0.025], steps=40000, seeds=(25, 100)),
-    Grid(p=1.1, lr=0.1, lr_decoder=0.02, steps=100000, seeds=25),
-    Grid(p=1.4, lr=1.0, lr_decoder=0.3, seeds=(25, 100)),
-    Grid(p=1.6, lr=10.0, lr_decoder=3.0, seeds=(25, 100)),
-    Grid(p=1.75, lr=100.0, lr_decoder=40.0, seeds=25),
-    Grid(p=3.0, lr=100.0, lr_decoder=100.0, seeds=(25, 100)),
-    Grid(p=1.75, lr_decoder=0.4, steps=10000, seeds=(25, 100)),
-    Grid(p=1.75, lr_decoder=[0.2, 1.0, 2.3], steps=10000, seeds=25),
-    Grid(p=2.0, lr_decoder=[0.1, 0.3, 1.0, 3.0, 10.0], seeds=(25, 100)),
-    Grid(p=3.0, lr=1e4, lr_decoder=[1e2, 1e3, 1e4, 1e5, 1e6], seeds=25),
-    Grid(p=[2.0, 3.0], rule="flow", lr=0.05, lr_decoder=0.05, steps=80000, seeds=(30, 60)),
-)
-# An exact share of at least 0.9 takes eighty problems: the exponents with such a claim are for `full`.
-SMALL_STUDY = (
-    Grid(p=2.0, lr=100.0, seeds=80),  # a ratio of 0.01: the strict end
-    Grid(p=2.0, seeds=(10, 20)),
-    Grid(p=2.0, lr_decoder=10.0, seeds=(20, 40)),
-    Grid(p=2.0, rule="flow", lr=0.05, lr_decoder=0.05, steps=80000, seeds=20),
-)
-
-
 class Joint(Experiment[Point]):
     id = "mirror-descent/joint"
     version = 2
-    presets = {"quick": PLANE_STUDY + SMALL_STUDY, "full": PLANE_STUDY + RANDOM_STUDY, "paper": PLANE_STUDY}
+    presets = TABLE.presets
     method_fields = frozenset({"p", "rule", "lr", "lr_decoder", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -188,8 +101,8 @@ class Joint(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Checks:
         if plane := rows.where(problem="plane"):
             same = [row.measured["tokens"] == PLANE_TOKENS[row.point.p] for row in plane if row.point.p in PLANE_TOKENS]
-            yield PLANE_SELECTS(Exact(float(np.mean(same))) if same else Mean([]), on=plane)
-            yield PLANE_LIMIT(Exact(float(min(map(_least_cosine, plane)))), on=plane)
+            yield TABLE.plane_selects(Exact(float(np.mean(same))) if same else Mean([]), on=plane)
+            yield TABLE.plane_limit(Exact(float(min(map(_least_cosine, plane)))), on=plane)
         random = rows.where(problem="random", rule="normalized")
         if random or random.failed:
             yield from _judge_normalized(random)
@@ -197,15 +110,15 @@ class Joint(Experiment[Point]):
             kept = Rows(row for row in runs if row.measured["kept_tokens"])
             code, words = f"p{p:g}", f"p = {p:g}, {len(kept)} of {len(runs)} runs, those that keep their tokens"
             share = resampled_runs(runs, "kept_tokens", statistic=np.mean)
-            yield FLOW_KEPT.part(code, f"p = {p:g}", share, on=runs)
+            yield TABLE.flow_kept.part(code, f"p = {p:g}", share, on=runs)
             for criterion, name, tolerance in (
-                (FLOW_DECODER, "decoder_slope", 0.02),
-                (FLOW_WEIGHTS, "weight_slope", 0.06 * p),
+                (TABLE.flow_decoder, "decoder_slope", 0.02),
+                (TABLE.flow_weights, "weight_slope", 0.06 * p),
             ):
                 expected = as_predicted(kept, name, absolute=tolerance)
                 yield criterion.part(code, words, kept.values(name), on=runs, **expected)
             nearer = kept.values("move_relaxed") - kept.values("move_strict")
-            yield FLOW_LIMIT.part(code, words, nearer, on=runs)
+            yield TABLE.flow_limit.part(code, words, nearer, on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, middle, right = figure.subplots(1, 3, width_ratios=[1.1, 1, 1])
@@ -296,14 +209,14 @@ def _judge_normalized(random: Rows[Point]) -> Checks:
     for p, runs in group_by(settled, "p"):
         words = f"p = {p:g}, {len(runs)} of {len(random.where(p=p))} runs settled"
         near = share_of_repeats(runs.seed_means(lambda row: _least_cosine(row) >= NEAR))
-        yield NEAR_MEMBER.part(f"p{p:g}", words, near, on=runs)
+        yield TABLE.near_member.part(f"p{p:g}", words, near, on=runs)
     for p, judged in group_by(Rows(row for row in settled if "ratio_over_law" in row.measured), "p"):
         lr, lr_decoder = LAW[p]
         words = f"p = {p:g}, steps of {lr:g} and {lr_decoder:g}, {len(judged)} runs"
-        yield RATIO_LAW.part(f"p{p:g}", words, judged.seed_means("ratio_over_law"), on=judged)
+        yield TABLE.ratio_law.part(f"p{p:g}", words, judged.seed_means("ratio_over_law"), on=judged)
         if p < 2.0:
             median = Resampled(judged.seed_means("ratio_over_steps"), np.median)
-            yield RATIO_OF_STEPS.part(f"p{p:g}", words, median, on=judged)
+            yield TABLE.ratio_of_steps.part(f"p{p:g}", words, median, on=judged)
     yield from _judge_ends(settled)
     demanding, idle = (
         Rows(row for row in random if (0.0 < row.measured["ratio_start"] <= row.measured["ratio"]) == beyond)
@@ -311,8 +224,8 @@ def _judge_normalized(random: Rows[Point]) -> Checks:
     )
     # a run that ends with tokens that no decoder classifies has failed: it counts as one that does not settle
     settles = resampled_runs(Rows(demanding, random.failed), "settled", statistic=np.mean)
-    yield SETTLED(settles, on=random, runs=len(demanding))
-    yield SPLIT(Resampled(idle.seed_means("settled"), np.mean), on=idle, runs=len(idle))
+    yield TABLE.settled(settles, on=random, runs=len(demanding))
+    yield TABLE.split(Resampled(idle.seed_means("settled"), np.mean), on=idle, runs=len(idle))
 
 
 def _judge_ends(settled: Rows[Point]) -> Checks:
@@ -324,9 +237,9 @@ def _judge_ends(settled: Rows[Point]) -> Checks:
         for inside in (position <= 0.02, (position >= 0.2) & (end <= 0.8), end >= 1.0)
     )
     near = share_of_repeats(small.seed_means(lambda row: row.measured["cosine_strict"] >= NEAR))
-    yield STRICT(near, on=small, runs=len(small))
-    yield RELAXED(1 - large.seed_means("cosine_relaxed"), on=large, runs=len(large))
-    yield BETWEEN(between.seed_means(_lead_over_ends), on=between, runs=len(between))
+    yield TABLE.strict(near, on=small, runs=len(small))
+    yield TABLE.relaxed(1 - large.seed_means("cosine_relaxed"), on=large, runs=len(large))
+    yield TABLE.between(between.seed_means(_lead_over_ends), on=between, runs=len(between))
 
 
 def _least_cosine(row: Row[Point]) -> float:

@@ -15,29 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._problems import cosine, decoder_limit, draw_problem, key_query_limit, share_of_repeats
 from whichtoken.claims._runs import group_by
-from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
+from whichtoken.lab import Experiment, Measured, Row, Rows
 
 NEAR = 0.999  # smallest cosine at which a limit counts as reached
-BOTH = PaperAtLeast(
-    "joint-conditions.both", 0.9, f"all conditions hold: share of runs in which W and v are within a cosine of {NEAR} of theirs",
-)  # fmt: skip
-HOLD = Above("joint-conditions.hold", 0.5, "share of runs whose selected tokens satisfy all conditions")
-MISSING = Below(
-    "joint-conditions.missing", 0.9, "not all hold, decoder steps not shorter: share of runs that reach both all the same",
-    regime="beyond-hypotheses",
-)  # fmt: skip
-
-SUPPORT = Above(
-    "joint-conditions.support", 0.9,
-    "every sequence supports the decoder, whatever the other conditions: share of runs that reach both limits",
-)  # fmt: skip
-ANYHOW = Above(
-    "joint-conditions.anyhow", 0.5, "share of runs that reach both limits, whether the conditions hold or not"
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,18 +38,8 @@ class Point:
 
 class JointConvergence(Experiment[Point]):
     id = "mirror-descent/joint-conditions"
-    presets = {
-        "quick": (Grid(seeds=100), Grid(p=1.5, lr_decoder=1.0, seeds=80)),
-        "full": (
-            Grid(lr_decoder=[0.3, 3.0], seeds=200),
-            Grid(p=1.5, lr_decoder=1.0, seeds=200),
-            # |W| grows as a root only: long steps, and more of them
-            Grid(p=3.0, lr=1e4, lr_decoder=1e4, steps=20000, seeds=200),
-        ),
-        "map": (Grid(seeds=24),),
-    }
-    ranges = {"lr_decoder": (0.01, 100.0), "p": (1.1, 4.0), "dim": (3, 24), "length": (2, 16), "sequences": (2, 12),
-              "steps": (500, 20_000)}  # fmt: skip
+    presets = TABLE.presets
+    ranges = TABLE.ranges
     method_fields = frozenset({"p", "lr", "lr_decoder", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -91,20 +66,20 @@ class JointConvergence(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Checks:
         for (p, lr, lr_decoder), runs in group_by(rows, "p", "lr", "lr_decoder"):
             label, words = f"p{p:g}.v{lr_decoder:g}", f"p = {p:g}, steps of {lr:g} and {lr_decoder:g}"
-            for criterion, holds in ((BOTH, True), (HOLD, None), (MISSING, False)):
+            for criterion, holds in ((TABLE.both, True), (TABLE.hold, None), (TABLE.missing, False)):
                 if holds is None:
-                    yield HOLD.part(label, words, share_of_repeats(runs.seed_means("hold")), on=runs)
+                    yield TABLE.hold.part(label, words, share_of_repeats(runs.seed_means("hold")), on=runs)
                 # with a decoder that stays small the limit of W is that of all sequences, whether they support it or not
                 elif holds or lr_decoder >= lr:
                     group = Rows(row for row in runs if row.measured["hold"] == holds)
                     near = share_of_repeats(group.seed_means(_reaches_both))
                     yield criterion.part(label, f"{words}, {len(group)} of {len(runs)} runs", near, on=runs)
         supported = Rows(row for row in rows if row.measured["supports"])
-        yield SUPPORT(share_of_repeats(supported.seed_means(_reaches_both)), on=rows)
+        yield TABLE.support(share_of_repeats(supported.seed_means(_reaches_both)), on=rows)
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
         """The conclusion under its conditions, and without them."""
-        for criterion, runs in ((BOTH, Rows(row for row in rows if row.measured["hold"])), (ANYHOW, rows)):
+        for criterion, runs in ((TABLE.both, Rows(row for row in rows if row.measured["hold"])), (TABLE.anyhow, rows)):
             yield criterion(share_of_repeats(runs.seed_means(_reaches_both)), on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

@@ -13,19 +13,16 @@ from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import Below, Checks, Equals, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims._problems import ProblemSize, key_query_limit
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Measured, Rows
 
 RADII = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 JUDGED = 300.0  # radius at which the divergence is judged
 FAR = 10000.0  # the rate is fitted from this radius on
-EXPONENTS = [1.1, 1.5, 1.75, 2.0, 3.0]
-LIMIT = Below("path.limit", 0.005, f"divergence from the max-margin direction at R = {JUDGED:g}")
-# The scores miss those of the limit by a constant, hence the direction by 1 / R, and D_p is quadratic.
-RATE = Equals("path.rate", -2.0, f"exponent of R in the divergence, R >= {FAR:g}, median", tolerance=0.1)
+TABLE = ClaimTable(__name__)
 # with p = 1.1 single entries are still small against 1 / R at the last radius: pilots gave -1.93 in the mean
 TOLERANCE_NEAR_ONE = 0.15
 
@@ -38,10 +35,7 @@ class Point(ProblemSize):
 class Path(Experiment[Point]):
     id = "mirror-descent/path"
     version = 3
-    presets = {
-        "quick": (Grid(p=2.0, seeds=(10, 20)),),
-        "full": (Grid(p=EXPONENTS[:-1], seeds=20), Grid(p=EXPONENTS[-1], seeds=12)),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"p"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -65,11 +59,11 @@ class Path(Experiment[Point]):
     @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         judged = partial(mean_of_runs, quantity="judged", failed=1.0)
-        yield from LIMIT.each(rows, "p", "p{:g}", "p = {:g}", judged)
+        yield from TABLE.limit.each(rows, "p", "p{:g}", "p = {:g}", judged)
         for p, runs in group_by(rows, "p"):
             # a median, for where an entry of W changes sign on the way the exponent is not that of a power law
             exponent, tolerance = resampled_runs(runs, "exponent"), None if p >= 1.5 else TOLERANCE_NEAR_ONE
-            yield RATE.part(f"p{p:g}", f"p = {p:g}", exponent, on=runs, tolerance=tolerance)
+            yield TABLE.rate.part(f"p{p:g}", f"p = {p:g}", exponent, on=runs, tolerance=tolerance)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

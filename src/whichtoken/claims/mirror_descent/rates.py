@@ -17,11 +17,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost, PaperEquals, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Axes, Figure, label_axes
 from whichtoken.claims._problems import ProblemSize, draw_problem, key_query_limit
 from whichtoken.claims._runs import group_by, resampled_runs, rows_where
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Resampled, Rows
+from whichtoken.lab import Experiment, Measured, Predicted, Resampled, Rows
 
 WINDOW = 20  # the divergence jitters near the limit: the end of a decade is a mean over this many steps
 EARLY = 6  # exponents of plain steps are fitted after a sixth of the logarithmic time
@@ -30,31 +30,7 @@ RECIPES = {("normalized", 2.0): 1e-4, ("geometric", 3.0): 2.5e-4}  # divergence 
 # Plain steps live on a logarithmic clock. At the times that are reached, pilots gave -1.07 for p = 1.5, and for p = 3 a linear
 # classifier that is steeper by 0.07.
 TOLERANCES = {("flow", 1.5): 0.12, ("flow", 3.0): 0.15}
-SETTLED_RUNS = "runs that settled"
-PLAIN = Equals("rates.plain", None, f"plain steps, {SETTLED_RUNS}: exponent of log t in the divergence", tolerance=0.1)
-NORMALIZED = Equals(
-    "rates.normalized", None, f"normalized steps, {SETTLED_RUNS}: exponent of k in the divergence", tolerance=0.1
-)
-# a difference of 0.2 matters: over two decades it is a factor of 2.5 in the divergence
-PLAIN_LINEAR = PaperEquals(
-    "rates.plain-linear", 0.0, "plain steps: difference of that exponent to that of a linear classifier", tolerance=0.1,
-    material=0.2,
-)  # fmt: skip
-NORMALIZED_LINEAR = Equals(
-    "rates.normalized-linear", 0.0, "normalized steps: difference of that exponent to that of a linear classifier",
-    tolerance=0.1, material=0.2,
-)  # fmt: skip
-BOUND = PaperAtMost(
-    "rates.polylog", None, "plain steps: exponent of log t in the divergence, at most that of the bound"
-)
-SETTLED = Above(
-    "rates.settled", 0.8, "share of the long runs whose tokens do not change after a twentieth of the steps"
-)
-# medians: single runs are still far away
-RECIPE = Below("rates.recipe", None, "divergence after few steps, median")
-LOSS = Below(
-    "rates.loss", 0.1, "p = 2: how much exponential or linear loss changes the divergence, relative to logistic, median"
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,27 +42,10 @@ class Point(ProblemSize):
     loss: Literal["logistic", "exponential", "linear"] = "logistic"
 
 
-def _study(seeds: int | tuple[int, int], steps: int, normalized: list[float], plain: list[float]) -> tuple[Grid, ...]:
-    return (
-        Grid(loss=["logistic", "exponential", "linear"], seeds=seeds),
-        Grid(p=3.0, rule="geometric", lr=0.01, steps=3000, seeds=seeds),
-        Grid(p=normalized, steps=steps, seeds=seeds),
-        Grid(p=3.0, lr=10.0, steps=steps, seeds=seeds),  # W grows as a root only: with steps of one it is still short
-        Grid(p=plain, rule="flow", lr=0.1, steps=steps, seeds=(30, 60) if 1.5 in plain else seeds),
-    )
-
-
-# between 1.5 and 2, small steps first stay below the line k**-2 and approach it at a lower slope
-LARGE_STEPS = Grid(p=1.75, lr=100.0, steps=30000, seeds=30)
-
-
 class Rates(Experiment[Point]):
     id = "mirror-descent/rates"
     version = 3
-    presets = {
-        "quick": _study((10, 20), 10000, [2.0], [2.0]),
-        "full": (*_study(30, 30000, [1.1, 2.0], [1.5, 2.0, 3.0]), LARGE_STEPS),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"p", "rule", "lr", "steps", "loss"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -132,22 +91,24 @@ class Rates(Experiment[Point]):
         for (rule, p), trained in sorted(group_by(long, "rule", "p"), key=lambda group: group[0]):
             runs = Rows(row for row in trained if row.measured["settled"])
             found, linear = runs.values("attention_exponent"), runs.values("linear_exponent")
-            exponent, difference = (PLAIN, PLAIN_LINEAR) if rule == "flow" else (NORMALIZED, NORMALIZED_LINEAR)
+            exponent, difference = (
+                (TABLE.plain, TABLE.plain_linear) if rule == "flow" else (TABLE.normalized, TABLE.normalized_linear)
+            )
             options: Any = {"on": trained, "tolerance": TOLERANCES.get((rule, p))}
             code, words = f"p{p:g}", f"p = {p:g}, {len(runs)} of {len(trained)} runs"
             expected, bound = runs.predicted("exponent"), runs.predicted("bound")
             yield exponent.part(code, words, found, value=expected.value if expected else None, **options)
             yield difference.part(code, words, found - linear, **options)
             if bound:
-                yield BOUND.part(code, words, found, on=trained, value=bound.value)
+                yield TABLE.bound.part(code, words, found, on=trained, value=bound.value)
         for (rule, p), recipe in RECIPES.items():
             if runs := short.where(rule=rule, p=p, loss="logistic"):
                 words = f"p = {p:g}, {runs[0].point.steps} {rule} steps of {runs[0].point.lr:g}"
                 reached = resampled_runs(runs, "attention_divergence", failed=1.0)
-                yield RECIPE.part(f"p{p:g}", words, reached, on=runs, value=recipe)
-        yield SETTLED(resampled_runs(long, "settled", statistic=np.mean), on=long)
+                yield TABLE.recipe.part(f"p{p:g}", words, reached, on=runs, value=recipe)
+        yield TABLE.settled(resampled_runs(long, "settled", statistic=np.mean), on=long)
         losses = short.where(rule="normalized")
-        yield LOSS(Resampled(losses.per_seed(_change_by_loss), np.median), on=losses)
+        yield TABLE.loss(Resampled(losses.per_seed(_change_by_loss), np.median), on=losses)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)

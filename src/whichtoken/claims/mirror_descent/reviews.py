@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, Criterion, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, Criterion, pool_parts
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.mirror_descent import _comparison as comparison
@@ -29,7 +29,7 @@ from whichtoken.claims.mirror_descent._comparison import (
     share_above_initial,
 )
 from whichtoken.datasets.corpora import IMDB_FILES, data_file, find_data, missing_reader
-from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
+from whichtoken.lab import Check, Experiment, Measured, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets.review_files import Reviews
@@ -38,26 +38,7 @@ if TYPE_CHECKING:
 
 VOCABULARY_FILE = "bert-base-uncased-vocab.txt"
 Split = tuple[list[str], NDArray[np.int8]]  # texts and labels, -1 or +1
-# What the source prints is about larger transformers, trained until they fit; ours are small and trained for minutes. At the
-# sizes of the source the regime would be that of its figures.
-FIGURE: Any = {"kind": "paper-figure", "regime": "smaller-than-stated"}
-ACCURACY = AtLeast(
-    "{code}.accuracy", 0.0, "test accuracy of l_1.1 minus that of the other, each at its step size", **FIGURE
-)
-SPARSITY = AtMost(
-    "{code}.sparsity", 1.0, "effective entries of queries, keys and values, smaller p over larger p", **FIGURE
-)
-LARGE_ENTRIES = AtMost(
-    "{code}.large", 0.0, "share of queries, keys and values larger than every initial one, l_1.1 minus l_2", **FIGURE
-)
-PIVOT = AtLeast(
-    "{code}.pivot", 0.0, "attention on the deciding word, 0 to 1 within its sentence, l_1.1 minus l_2", **FIGURE
-)
-ADAMW = AtMost(
-    "{code}.adamw", 0.0, "minutes of training: test accuracy of l_1.1 minus that of AdamW, each at its step size"
-)
-# whether the authors' block learns anything: the best of all step sizes, on balanced labels
-BLOCK = Above("reviews.block", 0.6, "authors' block (post-norm, [CLS]): training accuracy, best step size")
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,40 +61,12 @@ class Point:
     batch: int = 16
 
 
-# Sixty steps on a few synthetic reviews cannot tell l_1.1 from l_2, nor the accuracies of any two methods, of which twelve and
-# six pilot seeds left every difference open: `quick` leaves them out and shows what they can tell.
-ONE_RATE = {"l1.1": [0.3], "l3": [0.1]}
-RATES = {"l1.1": [0.1, 0.3, 1.0], "l2": [0.1, 0.3, 1.0], "l3": [0.01, 0.03, 0.1], "adamw": [1e-3, 3e-3, 1e-2]}
-IMDB = {
-    "source": "imdb", "words": 4000, "width": 32, "hidden": 64, "length": 64, "reviews": 2000, "validation": 500,
-    "test": 2000, "epochs": 4,
-}  # fmt: skip
-# blocks and heads of the authors with their step sizes, for a loss that is the mean over a batch
-AUTHORS = {
-    3: {"l1.1": 0.08, "l2": 0.04, "l3": 4e-4, "adamw": 1e-4},
-    4: {"l1.1": 0.06, "l2": 0.04, "l3": 6e-4, "adamw": 1e-4},
-    6: {"l1.1": 0.1, "l2": 0.1, "l3": 1e-3, "adamw": 1e-4},
-}
-LARGE: dict[str, Any] = {
-    "source": "imdb", "words": 0, "block": "post-cls", "width": 384, "hidden": 1536, "dropout": 0.2, "length": 512,
-    "reviews": 22_500, "validation": 2500, "test": 25_000, "epochs": 200, "batch": 100,
-}  # fmt: skip
-
-
 class ReviewGeometries(Experiment[Point]):
     id = "mirror-descent/reviews"
     version = 3
     needs = "torch"
     spot = Point(epochs=1, reviews=80, validation=40, test=40)
-    presets = {
-        "quick": comparison.rate_grids(ONE_RATE, 6),
-        "full": comparison.rate_grids(RATES, 6, **IMDB),
-        "paper": tuple(
-            Grid(method=method, lr=lr, layers=depth, heads=depth, seeds=10, **LARGE)
-            for depth, rates in AUTHORS.items()
-            for method, lr in rates.items()
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"method", "lr", "block"})
 
     def absent(self, point: Point) -> str:
@@ -150,7 +103,7 @@ class ReviewGeometries(Experiment[Point]):
             yield from _judge_methods(code, runs)
         for method, tried in group_by(rows.where(block="post-cls"), "method"):
             best = tried.per_seed(lambda repeat: float(repeat.values("trained").max()))
-            yield BLOCK.part(method, METHODS[method], best)
+            yield TABLE.block.part(method, METHODS[method], best)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         first = rows.where(block=rows[0].point.block, layers=rows[0].point.layers)
@@ -164,7 +117,7 @@ class ReviewGeometries(Experiment[Point]):
 
 def _judge_methods(code: str, runs: dict[str, Rows[Point]]) -> Checks:
     """Mirror descent with p = 1.1 against the others, every method at the step size that validation chose."""
-    at_size = any(row.point.width >= LARGE["width"] for rows in runs.values() for row in rows)
+    at_size = any(row.point.width >= TABLE.shared["large"]["width"] for rows in runs.values() for row in rows)
 
     def compare(criterion: Criterion, sample: list[float], *methods: str, label: str = "") -> Check:
         if at_size and criterion.kind == "paper-figure":
@@ -182,17 +135,17 @@ def _judge_methods(code: str, runs: dict[str, Rows[Point]]) -> Checks:
         for other in ("l2", "l3"):
             if runs[other]:
                 accuracies = pair_by_seed(runs["l1.1"], runs[other], "test")
-                yield compare(ACCURACY, accuracies, "l1.1", other, label=other)
+                yield compare(TABLE.accuracy, accuracies, "l1.1", other, label=other)
         grown = pair_by_seed(runs["l1.1"], runs["l2"], share_above_initial)
-        yield compare(LARGE_ENTRIES, grown, "l1.1", "l2")
-        yield compare(PIVOT, pair_by_seed(runs["l1.1"], runs["l2"], "pivot"), "l1.1", "l2")
+        yield compare(TABLE.large_entries, grown, "l1.1", "l2")
+        yield compare(TABLE.pivot, pair_by_seed(runs["l1.1"], runs["l2"], "pivot"), "l1.1", "l2")
     known = [(one, other) for one, other in (("l1.1", "l2"), ("l2", "l3"), ("l1.1", "l3")) if runs[one] and runs[other]]
     # with nothing to compare, the comparison is undecided and does not vanish
     for one, other in known or [("l1.1", "l3")]:
         shares = pair_by_seed(runs[one], runs[other], effective_share, np.divide)
-        yield compare(SPARSITY, shares, one, other, label=f"{one}-{other}")
+        yield compare(TABLE.sparsity, shares, one, other, label=f"{one}-{other}")
     if runs["adamw"] and runs["l2"]:
-        yield compare(ADAMW, pair_by_seed(runs["l1.1"], runs["adamw"], "test"), "l1.1", "adamw")
+        yield compare(TABLE.adamw, pair_by_seed(runs["l1.1"], runs["adamw"], "test"), "l1.1", "adamw")
 
 
 def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, comparison.TrainingTask]:

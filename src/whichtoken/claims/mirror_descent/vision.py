@@ -10,11 +10,11 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals
+from whichtoken.claims._checks import Checks, ClaimTable
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.mirror_descent import _comparison as comparison
@@ -26,23 +26,6 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 SHIFT = 4  # pixels by which a picture may move when it is drawn anew
-# CIFAR-10 is the source's, at a smaller size and for fewer epochs; in its last table all geometries and Adam end within 1 %
-FIGURE: Any = {"kind": "paper-figure", "regime": "smaller-than-stated"}
-WORDS = "queries, keys and values, l_1.1 over Adam"
-CIFAR_TABLE = (
-    Equals(
-        "vision.accuracy.cifar", 0.0, "CIFAR-10: test accuracy, l_1.1 minus Adam, each at its step size", tolerance=0.01,
-        material=0.05, **FIGURE,
-    ),
-    AtMost("vision.sparsity.cifar", 1.0, f"CIFAR-10: effective entries of {WORDS}", **FIGURE),
-    AtLeast("vision.largest.cifar", 1.0, f"CIFAR-10: largest entry of {WORDS}", **FIGURE),
-)  # fmt: skip
-# digits are ours: minutes of training, in which Adam learns faster
-DIGITS_TABLE = (
-    AtMost("vision.accuracy.digits", 0.0, "digits: test accuracy, l_1.1 minus Adam, each at its step size"),
-    AtMost("vision.sparsity.digits", 1.0, f"digits: effective entries of {WORDS}"),
-    AtLeast("vision.largest.digits", 1.0, f"digits: largest entry of {WORDS}"),
-)
 
 
 @dataclass(frozen=True)
@@ -65,21 +48,7 @@ class Point:
     batch: int = 16
 
 
-ONE_RATE = {"l1.1": [0.1], "adam": [1e-2]}
-RATES = {"l1.1": [0.03, 0.1, 0.3], "adam": [1e-3, 3e-3, 1e-2]}
-CIFAR_RATES = {"l1.1": [0.03, 0.1, 0.3], "adam": [1e-3, 3e-3, 1e-2]}
-DIGITS = {
-    "patch": 2, "width": 32, "layers": 2, "hidden": 64, "train": 800, "validation": 400, "test": 500, "epochs": 8,
-}  # fmt: skip
-CIFAR = {
-    "pictures": "cifar", "side": 32, "patch": 8, "width": 32, "heads": 4, "layers": 2, "hidden": 64, "train": 3000,
-    "validation": 1000, "test": 3000, "epochs": 4, "batch": 32,
-}  # fmt: skip
-# as the authors, on the training pictures of the file, a tenth of them kept for validation
-LARGE: dict[str, Any] = {
-    "pictures": "cifar", "side": 48, "patch": 4, "width": 512, "heads": 8, "layers": 6, "hidden": 512, "dropout": 0.1,
-    "moved": True, "train": 9000, "validation": 1000, "test": 10_000, "epochs": 1000, "batch": 100,
-}  # fmt: skip
+TABLE = ClaimTable(__name__)
 
 
 class Vision(Experiment[Point]):
@@ -87,11 +56,7 @@ class Vision(Experiment[Point]):
     version = 3
     needs = "torch"
     spot = Point(epochs=1, train=80, validation=40, test=40)
-    presets = {
-        "quick": comparison.rate_grids(ONE_RATE, 6),
-        "full": (*comparison.rate_grids(RATES, 8, **DIGITS), *comparison.rate_grids(CIFAR_RATES, 6, **CIFAR)),
-        "paper": comparison.rate_grids({"l1.1": [0.05], "adam": [1e-4]}, 3, **LARGE),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"method", "lr"})
 
     def absent(self, point: Point) -> str:
@@ -126,12 +91,14 @@ class Vision(Experiment[Point]):
                 pair_by_seed(ours, theirs, effective_share, np.divide),
                 pair_by_seed(ours, theirs, lambda measured: measured, largest_entries),
             )
-            table = DIGITS_TABLE if pictures == "digits" else CIFAR_TABLE
-            at_size = any(row.point.width >= LARGE["width"] for row in runs)
-            for criterion, sample in zip(table, samples, strict=True):
+            at_size = any(row.point.width >= TABLE.shared["large"]["width"] for row in runs)
+            for name, sample in zip(("accuracy", "sparsity", "largest"), samples, strict=True):
+                criterion = TABLE[f"{pictures}_{name}"]
                 stated = replace(criterion, regime="as-stated") if at_size else criterion
                 yield comparison.unless_at_the_edge(stated(sample, on=runs), tuned)
-        if rows.where(epochs=DIGITS["epochs"]) and not rows.where(pictures="cifar"):  # full asks for both
+        if rows.where(epochs=TABLE.shared["digits"]["epochs"]) and not rows.where(
+            pictures="cifar"
+        ):  # full asks for both
             yield not_run("vision.accuracy.cifar", "cifar: l_1.1 against Adam", self.absent(Point(pictures="cifar")))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

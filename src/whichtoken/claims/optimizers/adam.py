@@ -18,12 +18,12 @@ from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, PaperAtLeast, Part, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, Part, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import each_point, group_by, mean_of_runs, resampled_runs
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, train_with
-from whichtoken.lab import Experiment, Grid, Mean, Measured, Row, Rows
+from whichtoken.lab import Experiment, Mean, Measured, Row, Rows
 
 BETA1 = 0.9
 # which claim a setting gets is decided before the run, by the margin that is usual at the default size
@@ -32,25 +32,8 @@ QUARTER, SHORTEST = 2, 8000  # place of a quarter of the steps in a curve; fewes
 # lr * margin over the speed limit: below the first Adam is sign descent, above the second its lead grows at the limit, and
 # above the third it stays nearer to l_2 for as long as we train
 SLOW, FAST, FAR = 1.0, 4.0, 8.0
-SIGN = Equals(
-    "adam.sign", 1.0, "constant steps below the speed limit: l_inf share, extrapolated to endless training",
-    tolerance=0.02,
-)  # fmt: skip
-# A median, for a run whose tokens change late has no speed yet. Not far above the limit, pilots were 4 % below it.
-SPEED = Equals(
-    "adam.speed", 1.0, "constant steps above the limit: growth of the lead a step, over log(1 / beta2) / 2, median",
-    tolerance=0.05,
-)  # fmt: skip
+TABLE = ClaimTable(__name__)
 NEAR_TOLERANCE = 0.075
-SHORT = AtMost("adam.short", 0.0, "constant steps far above the limit: l_inf share less l_2 share")
-BETWEEN = AtLeast("adam.between", 0.0, "constant steps not far above it: l_inf share less l_2 share")
-DECAY = PaperAtLeast(
-    "adam.decay", 0.0, "steps that decay, lr = 0.2 k^-1/2: l_inf share gained over the last doubling of steps",
-    regime="beyond-hypotheses",
-)  # fmt: skip
-EPS = PaperAtLeast(
-    "adam.eps", 0.0, "eps = 1e-8: by how much the l_2 share exceeds the l_inf share", regime="beyond-hypotheses"
-)
 
 
 @dataclass(frozen=True)
@@ -65,20 +48,7 @@ class Point(ProblemSize):
 class AdamGeometry(Experiment[Point]):
     id = "optimizers/adam"
     version = 2
-    presets = {
-        "quick": (
-            Grid(beta2=[0.9, 0.99], seeds=(10, 20)),
-            Grid(beta2=0.999, steps=32000, seeds=(10, 20)),
-            Grid(lr=0.2, lr_power=0.5, seeds=(10, 20)),
-            Grid(beta2=0.9, eps=1e-8, seeds=(10, 20)),
-        ),
-        "full": (
-            Grid(beta2=[0.9, 0.95, 0.98, 0.99, 0.999], lr=[0.002, 0.005, 0.02, 0.05], steps=32000, seeds=(20, 80)),
-            Grid(beta2=[0.9, 0.99, 0.999], steps=32000, seeds=30),
-            Grid(beta2=[0.9, 0.99, 0.999], lr=0.2, lr_power=0.5, steps=128000, seeds=30),
-            Grid(beta2=[0.9, 0.999], eps=1e-8, steps=32000, seeds=30),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"beta2", "lr", "lr_power", "eps", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -103,18 +73,20 @@ class AdamGeometry(Experiment[Point]):
         constant = group_by(rows.where(lr_power=0.0, eps=0.0), "beta2", "lr")
         parts = [part for (beta2, lr), runs in constant for part in _constant_parts(beta2, lr, runs)]
         # below the speed limit first
-        yield from sorted(parts, key=lambda part: (SIGN, SPEED, SHORT, BETWEEN).index(part.criterion))
+        yield from sorted(
+            parts, key=lambda part: (TABLE.sign, TABLE.speed, TABLE.short, TABLE.between).index(part.criterion)
+        )
         for point, runs in each_point(rows.where(lr_power=0.5, eps=0.0)):
             for place, clock in ((QUARTER, point.steps // 4), (-1, point.steps)):  # a long run holds a shorter one
                 if clock >= SHORTEST:
                     gained = mean_of_runs(runs, partial(_last_gain, place=place), failed=-1.0)
                     words = f"beta2 = {point.beta2:g}, steps {clock // 2} to {clock}"
-                    yield DECAY.part(f"b{point.beta2:g}.k{clock}", words, gained, on=runs)
+                    yield TABLE.decay.part(f"b{point.beta2:g}.k{clock}", words, gained, on=runs)
 
         def excess(runs: Rows[Point]) -> Mean:
             return mean_of_runs(runs, lambda row: row.measured["l2"] - row.measured["linf"], failed=-1.0)
 
-        yield from EPS.each(rows.where(eps=1e-8), "beta2", "b{:g}", "beta2 = {:g}", excess)
+        yield from TABLE.eps.each(rows.where(eps=1e-8), "beta2", "b{:g}", "beta2 = {:g}", excess)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -143,13 +115,13 @@ def _constant_parts(beta2: float, lr: float, runs: Rows[Point]) -> Iterator[Part
     label, words = f"b{beta2:g}.lr{lr:g}", f"beta2 = {beta2:g}, lr = {lr:g}{reach}"
     if expected > FAST:
         speed = resampled_runs(runs, lambda row: row.measured["speed"] / limit)
-        yield SPEED.part(label, words, speed, on=runs, tolerance=None if far else NEAR_TOLERANCE)
+        yield TABLE.speed.part(label, words, speed, on=runs, tolerance=None if far else NEAR_TOLERANCE)
         worst = 1.0 if far else -1.0
         lead = mean_of_runs(runs, lambda row: row.measured["linf"] - row.measured["l2"], failed=worst)
-        yield (SHORT if far else BETWEEN).part(label, words, lead, on=runs)
+        yield (TABLE.short if far else TABLE.between).part(label, words, lead, on=runs)
     if expected < SLOW:
         extrapolated = mean_of_runs(runs, lambda row: row.measured["linf"] + _last_gain(row))
-        yield SIGN.part(label, words, extrapolated, on=runs)
+        yield TABLE.sign.part(label, words, extrapolated, on=runs)
 
 
 def speed_limit(beta2: float) -> float:

@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtLeast, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, format_norms, label_axes
 from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, mean_of_runs, pairs, resampled_runs
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, norm_name, train_with
-from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
+from whichtoken.lab import Experiment, Measured, Row, Rows
 
 TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
     "gd": ("normalized-gd", {"lr": 0.2}, "nuclear"),
@@ -29,19 +29,7 @@ TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
     "adam": ("adam", {"lr": 0.06, "betas": (0.9, 0.9), "eps": 0.0}, ""),
 }
 WORDS = {"gd": "gradient descent", "muon": "Muon", "sign": "sign descent", "adam": "Adam"}
-# medians, for a run whose tokens change late is far from its course
-NUCLEAR = PaperAtLeast(
-    "keys-queries.nuclear", 0.05, "gradient descent on K and Q: lead of the nuclear share over the nearest other norm",
-    regime="beyond-hypotheses",
-)  # fmt: skip
-OWN = Above(
-    "keys-queries.own", 0.9, "on K and Q: share of the largest margin in its norm, median", regime="beyond-hypotheses"
-)
-SPECTRAL = AtLeast(
-    "keys-queries.spectral", 0.05, "Muon on K and Q: lead of the spectral share over the nearest other norm"
-)
-NONE = Below("keys-queries.none", 0.9, "Adam and sign descent on K and Q: largest share in any of the norms")
-RANK = AtLeast("keys-queries.rank", 0.0, "gradient descent: effective rank that one more factor takes away")
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,13 +42,7 @@ class Point(ProblemSize):
 class KeysQueries(Experiment[Point]):
     id = "optimizers/keys-queries"
     version = 2
-    presets = {
-        "quick": (Grid(method=["gd", "muon", "adam"], seeds=(6, 24)), Grid(depth=[1, 2], seeds=(6, 24))),
-        "full": (
-            Grid(method=["gd", "muon", "sign", "adam"], steps=32000, seeds=30),
-            Grid(depth=[1, 2, 3], steps=32000, seeds=30),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"method", "depth", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -84,16 +66,18 @@ class KeysQueries(Experiment[Point]):
         own, none = [], []
         for name, runs in group_by(rows.where(depth=2), "method"):
             if norm := TRAINED[name][2]:
-                yield (NUCLEAR if norm == "nuclear" else SPECTRAL)(mean_of_runs(runs, _lead), on=runs)
-                own.append(OWN.part(name, f"{WORDS[name]}, {norm} margin", resampled_runs(runs, _own_share), on=runs))
+                yield (TABLE.nuclear if norm == "nuclear" else TABLE.spectral)(mean_of_runs(runs, _lead), on=runs)
+                own.append(
+                    TABLE.own.part(name, f"{WORDS[name]}, {norm} margin", resampled_runs(runs, _own_share), on=runs)
+                )
             else:
                 largest = mean_of_runs(runs, lambda row: max(row.measured["shares"].values()), failed=1.0)
-                none.append(NONE.part(name, WORDS[name], largest, on=runs))
+                none.append(TABLE.none.part(name, WORDS[name], largest, on=runs))
         yield from (*own, *none)
         trained = rows.where(method="gd")
         for shallow, deep in pairwise(sorted(trained.levels("depth"))):
             lost = np.subtract(*pairs(trained, "rank", {"depth": shallow}, {"depth": deep}))
-            yield RANK.part(f"{shallow}to{deep}", f"from {shallow} to {deep} factors", lost, on=trained)
+            yield TABLE.rank.part(f"{shallow}to{deep}", f"from {shallow} to {deep} factors", lost, on=trained)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

@@ -16,12 +16,12 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Checks, Equals, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Axes, Figure, draw_table, format_norms, label_axes
 from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, norm_name, train_with
-from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows
+from whichtoken.lab import Experiment, Measured, Resampled, Row, Rows
 from whichtoken.lab.verdicts import Kind, Regime
 
 MethodName = Literal[
@@ -49,19 +49,7 @@ STATED: dict[str, tuple[Kind, Regime]] = {
     "averaged": ("paper-statement", "beyond-hypotheses"),
     "ours": ("our-law", "unknown"),
 }
-# medians throughout, for a run whose tokens change late is far from its course
-OWN = Above("margins.own.{group}", 0.95, "{words}: share of the largest margin in its norm, median")
-LIMIT = Equals(
-    "margins.limit.{group}",
-    1.0,
-    "{words}: share of the largest margin in its norm, extrapolated, median",
-    tolerance=0.02,
-)
-DOMINANCE = AtLeast("margins.dominance.{group}", 0.0, "{words}: lead over the share in the nearest other norm, median")
-RATE = Equals(
-    "margins.rate", -1.0, "steps of W of constant size: exponent of steps in the missing share, median", tolerance=0.075
-)
-SLOWER = Above("margins.slower", -0.95, "greedy coordinates: exponent of steps in the missing share, median")
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -73,18 +61,8 @@ class Point(ProblemSize):
 class Margins(Experiment[Point]):
     id = "optimizers/margins"
     version = 2
-    presets = {
-        "quick": (
-            # keys and queries have claims of their own, at more steps
-            Grid(method=["normalized-gd", "sign", "coordinate", "adam", "muon"], seeds=12),
-        ),
-        "full": (
-            Grid(method=[name for name in METHODS if name not in COSTLY], steps=16000, seeds=(30, 120)),
-            Grid(method=list(COSTLY), steps=16000, seeds=(12, 48)),
-        ),
-        "map": (Grid(method="sign", seeds=12),),
-    }
-    ranges = {"steps": (64, 32_000), "dim": (3, 32), "length": (2, 24), "sequences": (1, 24)}
+    presets = TABLE.presets
+    ranges = TABLE.ranges
     method_fields = frozenset({"method", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -109,7 +87,7 @@ class Margins(Experiment[Point]):
         runs_of = dict(group_by(rows, "method"))
         for group, names in GROUPS.items():
             kind, regime = STATED[group]
-            for table, of in ((OWN, own_share), (LIMIT, extrapolated_share), (DOMINANCE, _dominance)):
+            for table, of in ((TABLE.own, own_share), (TABLE.limit, extrapolated_share), (TABLE.dominance, _dominance)):
                 criterion = replace(table, kind=kind if table.kind == "our-law" else table.kind, regime=regime)
                 for name in names:
                     if runs := runs_of.get(name):
@@ -118,9 +96,9 @@ class Margins(Experiment[Point]):
                         yield criterion.part(name, words, median, on=runs, group=group, words=WORDS[group])
         for name, runs in runs_of.items():
             if METHODS[name].rate and METHODS[name].norm:
-                yield RATE.part(name, METHODS[name].label, _median_exponent(runs), on=runs)
+                yield TABLE.rate.part(name, METHODS[name].label, _median_exponent(runs), on=runs)
         if greedy := runs_of.get("coordinate"):
-            yield SLOWER(_median_exponent(greedy), on=greedy)
+            yield TABLE.slower(_median_exponent(greedy), on=greedy)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2, width_ratios=[1.3, 1])

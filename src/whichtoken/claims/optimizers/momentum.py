@@ -17,32 +17,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtMost, Checks, Equals, PaperEquals, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._problems import draw_problem
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, values_with_failures
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, norm_name, train_with
-from whichtoken.lab import Exact, Experiment, Grid, Measured, Row, Rows
+from whichtoken.lab import Exact, Experiment, Measured, Row, Rows
 
 # which claim a setting gets is decided before the run, by the margins that are usual at the default size
 USUAL_MARGINS = {"linf": 2.2, "spectral": 0.6, "l2": 0.32}
 # lr * margin over log(1 / momentum) below which the margin is reached, above which it is missed
 FORGETS, REMEMBERS = 0.7, 2.0
-SHARE = "share of the margin of its norm, extrapolated to endless training"
-LINEAR = PaperEquals("momentum.linear", 1.0, f"linear classifier, steps that decay: {SHARE}", tolerance=0.02)
-# medians, for a run whose tokens change late is far from its course
-DECAYING = PaperEquals(
-    "momentum.decaying", 1.0, f"attention, steps that decay, sign and normalized descent: {SHARE}, median",
-    tolerance=0.02,
-    regime="beyond-hypotheses",
-)  # fmt: skip
-REACHES = Equals(
-    "momentum.reaches", 1.0, f"attention, constant steps, forgets fast enough: {SHARE}", tolerance=0.02,
-)  # fmt: skip
-MISSES = AtMost("momentum.misses", 0.8, f"attention, constant steps, forgets too slowly: {SHARE}")
-THREE_TOKENS = AtMost(
-    "momentum.three-tokens", 0.92, "one sequence of three tokens, constant steps: share of the l_2 margin at the end",
-)  # fmt: skip
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,38 +44,10 @@ class Point:
     steps: int = 8000
 
 
-def study(seeds: int | tuple[int, int], steps: int) -> tuple[Grid, ...]:
-    return (
-        Grid(method="sign", momentum=[0.9, 0.99], steps=steps, seeds=seeds),
-        Grid(method="muon", momentum=[0.9, 0.99], lr=0.1, steps=steps, seeds=seeds),
-        Grid(method="normalized-gd", momentum=[0.9, 0.99], lr=0.1, steps=steps, seeds=seeds),
-        Grid(problem="three tokens", method="normalized-gd", momentum=0.99, lr=0.5, steps=[8000, 64000], seeds=1),
-    )
-
-
-def decaying_grids(
-    problem: str, seeds: int | tuple[int, int], steps: int, momentum: list[float], methods: int = 3
-) -> tuple[Grid, ...]:
-    """Steps of lr / sqrt(k)."""
-    rates = {"sign": 0.2, "normalized-gd": 1.0, "muon": 1.0}
-    shared: dict[str, Any] = {"problem": problem, "lr_power": 0.5, "steps": steps, "seeds": seeds, "momentum": momentum}
-    return tuple(Grid(method=method, lr=lr, **shared) for method, lr in [*rates.items()][:methods])
-
-
 class Momentum(Experiment[Point]):
     id = "optimizers/momentum"
     version = 2
-    presets = {
-        "quick": (*study((6, 24), 8000), *decaying_grids("linear", 6, 8000, [0.9, 0.99], methods=2)),
-        # steps a tenth as long: ten times as many go the same distance
-        "full": (
-            *study(30, 16000),
-            Grid(method="sign", momentum=0.99, lr=0.002, steps=160000, seeds=30),
-            *decaying_grids("linear", 12, 32000, [0.9, 0.99]),
-            # not Muon: with momentum .99 it was 1.008 (1.005 to 1.024) in 24 pilot runs, not yet within the tolerance
-            *decaying_grids("random", 12, 128000, [0.9, 0.99], methods=2),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -113,9 +71,13 @@ class Momentum(Experiment[Point]):
 
     @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        for criterion, problem in ((LINEAR, "linear"), (DECAYING, "random")):
+        for criterion, problem in ((TABLE.linear, "linear"), (TABLE.decaying, "random")):
             for (method, momentum), runs in group_by(rows.where(problem=problem, lr_power=0.5), "method", "momentum"):
-                ends = mean_of_runs(runs, _end_of_decay) if criterion is LINEAR else resampled_runs(runs, _end_of_decay)
+                ends = (
+                    mean_of_runs(runs, _end_of_decay)
+                    if criterion is TABLE.linear
+                    else resampled_runs(runs, _end_of_decay)
+                )
                 words = f"{method}, momentum {momentum:g}, {norm_name(METHODS[method].norm)} margin"
                 yield criterion.part(f"{method}.m{momentum:g}", words, ends, on=runs)
         for (method, momentum, lr), runs in group_by(
@@ -124,13 +86,13 @@ class Momentum(Experiment[Point]):
             expected = lr * USUAL_MARGINS[METHODS[method].norm] / math.log(1.0 / momentum)
             if FORGETS <= expected <= REMEMBERS:
                 continue  # near the border nothing was decided before the run
-            criterion, worst = (REACHES, 0.0) if expected < FORGETS else (MISSES, 1.0)
+            criterion, worst = (TABLE.reaches, 0.0) if expected < FORGETS else (TABLE.misses, 1.0)
             ratios = runs.values("ratio")
             limits = f", {ratios.min():.2g} to {ratios.max():.2g} of the limit" if runs else ""
             words = f"{method}, momentum {momentum:g}, lr {lr:g}, {norm_name(METHODS[method].norm)} margin{limits}"
             ends = mean_of_runs(runs, _extrapolated_share, failed=worst)
             yield criterion.part(f"{method}.m{momentum:g}.lr{lr:g}", words, ends, on=runs)
-        yield from THREE_TOKENS.each(
+        yield from TABLE.three_tokens.each(
             rows.where(problem="three tokens"), "steps", "k{}", "{} steps of normalized descent, momentum .99",
             lambda runs: Exact(values_with_failures(runs, "share", failed=1.0)[0]),
         )  # fmt: skip

@@ -12,21 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, draw_table
 from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.optimizers._methods import METHODS, train_with
 from whichtoken.claims.optimizers.margins import MethodName
-from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
+from whichtoken.lab import Experiment, Measured, Rows, Share
 
-COMPARED = ["normalized-gd", "sign", "coordinate", "adam", "adam-default", "muon", "keys-queries"]
-SAME = Below("tokens.same", 0.9, "share of problems on which all optimizers select the same tokens")
-BEST = Above("tokens.best", 0.7, "share of sequences with the best token")
-# "may end": more than one problem in a hundred
-LOCAL = PaperAtLeast(
-    "tokens.local", 0.01, "normalized GD: share of problems in which some selected token is not the best of its sequence",
-)  # fmt: skip
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,10 +33,7 @@ class Point(ProblemSize):
 class SelectedTokens(Experiment[Point]):
     id = "optimizers/tokens"
     version = 2
-    presets = {
-        "quick": (Grid(method=COMPARED, start=[1e-3, 1.0], seeds=(12, 24)),),
-        "full": (Grid(method=COMPARED, start=[1e-3, 1.0], steps=8000, seeds=60),),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"method", "steps", "start"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -56,13 +47,13 @@ class SelectedTokens(Experiment[Point]):
             words = f"start {start:g}"
             agree = runs.per_seed(lambda repeat: float(len({tuple(row.measured["tokens"]) for row in repeat}) == 1))
             compared = f"{words}, {len(runs.levels('method'))} optimizers"
-            yield SAME.part(f"start{start:g}", compared, Share(agree > 0), on=runs)
+            yield TABLE.same.part(f"start{start:g}", compared, Share(agree > 0), on=runs)
             for method, own in group_by(runs, "method"):
                 share, label = resampled_runs(own, "best", statistic=np.mean), f"{words}, {METHODS[method].label}"
-                yield BEST.part(f"{method}.start{start:g}", label, share, on=own)
+                yield TABLE.best.part(f"{method}.start{start:g}", label, share, on=own)
         for start, own in group_by(rows.where(method="normalized-gd"), "start"):
             missed = Share([row.measured["best"] < 1.0 for row in own])
-            yield LOCAL.part(f"start{start:g}", f"start {start:g}", missed, on=own)
+            yield TABLE.local.part(f"start{start:g}", f"start {start:g}", missed, on=own)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         panels = figure.subplots(1, len(rows.levels("start")), squeeze=False)[0]

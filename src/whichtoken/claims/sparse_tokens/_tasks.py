@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 PointT = TypeVar("PointT")
 
 LEARNING_RATE = 0.5  # of the two steps
-OTHER_TASK: dict[str, Any] = {"length": 5, "signal_tokens": 2, "strength": 3.0, "prevalence": 0.3}
 
 
 @dataclass(frozen=True)

@@ -17,20 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    AtLeast,
-    Checks,
-    Equals,
-    PaperAtLeast,
-    PaperEquals,
-    Predictions,
-    as_predicted,
-    pool_parts,
-)
+from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Axes, Figure, legend, points_with_errors
 from whichtoken.claims._runs import each_point, rows_where, share_of_runs
 from whichtoken.claims.sparse_tokens import _tasks as tasks
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows, log_slope
+from whichtoken.lab import Experiment, Measured, Predicted, Rows, log_slope
 
 if TYPE_CHECKING:
     from whichtoken.theory.sparse_tokens import TwoSteps
@@ -39,37 +30,8 @@ HIGH = 0.8  # alignments above it are predicted to 1 %, those below to 0.02
 # Raw values keep what the random labels and finite size do to them: in independent runs at d = 600 cosines lay 1.4 to 4 % off
 RAW_COSINE = 0.06  # relative
 MANY = 8.0  # samples per dimension from which the approach to 1 is judged
-CONDITION = "theta^2 R (1 - R/L) > (L-1)(1-2 pi)/pi"
 
-NONTRIVIAL = PaperAtLeast(
-    "alignment.nontrivial", None,
-    "cosine of query and signal after two steps, as trained, over twice the scatter of a random direction, 2/sqrt(d)",
-)  # fmt: skip
-FIGURE = Equals(
-    "alignment.figure", None,
-    "cosines of query and readout with the signal at the settings of the figure, as far as they are known, as trained",
-    kind="paper-figure",
-)  # fmt: skip
-COSINE = Equals("alignment.cosine", None, "cosine of query and signal, at each run's own share of positives")
-NORM = Equals("alignment.norm", None, "norm of the query, at each run's own share of positives")
-RAW = Equals("alignment.raw-cosine", None, "cosine of query and signal, as trained, nothing adjusted")
-CORRECTED = Equals(
-    "alignment.corrected", None, "cosine of query and signal with the bias at the log-odds of the labels"
-)
-LARGE_FIRST_STEP = Equals(
-    "alignment.large-step", None,
-    "cosine of query and signal after a large first step, whose samples the second step uses again, or does not",
-)  # fmt: skip
-SIGN = AtLeast(
-    "alignment.sign", 0.9, f"share of runs in which the query turns towards the signal exactly where {CONDITION}"
-)
-RATE = PaperEquals("alignment.rate", -1.0, "exponent of 1 - cosine as a power of samples per dimension", tolerance=0.05)
-CONSTANT = Equals(
-    "alignment.constant",
-    None,
-    "samples per dimension times (1 - cosine), over the constant C of theory",
-    tolerance=0.05,
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,7 +49,6 @@ class Point:
 
 
 COMMON = {"signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
-LARGE_STEP = {"length": 5, "signal_tokens": 1, "strength": 4.0, "prevalence": 0.5, "lr_readout": 10.0}
 
 
 class _Counted:
@@ -130,24 +91,8 @@ def _words(point: Point) -> str:
 class Alignment(Experiment[Point]):
     id = "sparse-tokens/alignment"
     version = 2
-    presets = {
-        "quick": (Grid(dim=250, seeds=44), Grid(dim=250, strength=2.0, samples_per_dim=4.0, seeds=72)),
-        "full": (
-            Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(24, 96)),
-            Grid(**COMMON, samples_per_dim=[0.5, 2.0], seeds=(24, 96)),
-            Grid(**COMMON, dim=250, seeds=(64, 128)),
-            Grid(**COMMON, dim=500, seeds=(24, 96)),
-            Grid(**COMMON, loss="square", seeds=(24, 96)),
-            # a rare signal, from too weak to strong enough for a positive alignment, with and without the better bias
-            Grid(dim=500, strength=[2.0, 3.0, 5.0], samples_per_dim=4.0, bias_correction=[False, True], seeds=(32, 64)),
-            Grid(**LARGE_STEP, dim=2000, samples_per_dim=0.5, reuse=[True, False], seeds=(64, 256)),
-            Grid(dim=200, samples_per_dim=[8.0, 16.0, 32.0], seeds=(64, 128)),
-        ),
-        "paper": (Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(10, 40)),),
-        "map": (Grid(dim=500, samples_per_dim=4.0, seeds=16),),
-    }
-    ranges = {"dim": (16, 4000), "samples_per_dim": (0.1, 7.9), "strength": (0.5, 20.0), "prevalence": (0.02, 0.9),
-              "length": (4, 64), "signal_tokens": (1, 9), "lr_readout": (0.01, 50.0)}  # fmt: skip
+    presets = TABLE.presets
+    ranges = TABLE.ranges
     method_fields = frozenset({"loss", "lr_readout", "bias_correction", "reuse"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -192,42 +137,46 @@ class Alignment(Experiment[Point]):
         for point, runs in source:
             if _turns_to_signal(point):
                 chance = 2 / math.sqrt(point.dim)
-                yield NONTRIVIAL.part(_name(point), _words(point), runs.values("alignment"), on=runs, value=chance)
+                yield TABLE.nontrivial.part(
+                    _name(point), _words(point), runs.values("alignment"), on=runs, value=chance
+                )
         for what, quantity in (("query", "alignment"), ("readout", "readout_alignment")):
             for point, runs in source:
                 if point == replace(Point(), samples_per_dim=point.samples_per_dim):
                     label, expected = f"{what}.{_name(point)}", as_predicted(runs, quantity, relative=RAW_COSINE)
-                    yield FIGURE.part(label, f"{what}: {_words(point)}", runs.values(quantity), on=runs, **expected)
+                    yield TABLE.figure.part(
+                        label, f"{what}: {_words(point)}", runs.values(quantity), on=runs, **expected
+                    )
         for criterion, measured, quantity, applies in (
-            (COSINE, "adjusted_alignment", "alignment", _is_of_the_source),
-            (CORRECTED, "adjusted_alignment", "alignment", lambda point: point.bias_correction),
+            (TABLE.cosine, "adjusted_alignment", "alignment", _is_of_the_source),
+            (TABLE.corrected, "adjusted_alignment", "alignment", lambda point: point.bias_correction),
             (
-                LARGE_FIRST_STEP,
+                TABLE.large_first_step,
                 "adjusted_alignment",
                 "alignment",
                 lambda point: point.lr_readout != tasks.LEARNING_RATE,
             ),
-            (RAW, "alignment", "alignment", lambda point: True),
-            (NORM, "adjusted_norm", "query_norm", lambda point: True),
+            (TABLE.raw, "alignment", "alignment", lambda point: True),
+            (TABLE.norm, "adjusted_norm", "query_norm", lambda point: True),
         ):
             for point, runs in points:
                 if applies(point):
-                    room = {"relative": 0.03} if criterion is NORM else _room(point, raw=criterion is RAW)
+                    room = {"relative": 0.03} if criterion is TABLE.norm else _room(point, raw=criterion is TABLE.raw)
                     expected = as_predicted(runs, quantity, **room)
                     yield criterion.part(_name(point), _words(point), runs.values(measured), on=runs, **expected)
         plain = _plain(few)
         turns = share_of_runs(plain, lambda row: (row.measured["alignment"] > 0) == _turns_to_signal(row.point))
-        yield SIGN(turns, on=plain)
+        yield TABLE.sign(turns, on=plain)
         many = rows_where(rows, lambda point: point.samples_per_dim >= MANY)
         for ending, runs in tasks.split_tasks(many, "samples_per_dim"):
             label = ending.lstrip(".") or tasks.task_code(next(iter((*runs, *runs.failed))).point)
-            yield RATE.part(label, RATE.words, log_slope(runs, "samples_per_dim", "deficit"), on=runs)
+            yield TABLE.rate.part(label, TABLE.rate.words, log_slope(runs, "samples_per_dim", "deficit"), on=runs)
             largest = max(runs.levels("samples_per_dim"), default=MANY)
             last = runs.where(samples_per_dim=largest)
             constant = last.predicted("approach_constant")
             scaled = largest * last.values("deficit") / (1.0 if constant is None else constant.value)
             words, value = f"at {largest:g} samples per dimension", None if constant is None else 1.0
-            yield CONSTANT.part(label, words, scaled, on=last, value=value)
+            yield TABLE.constant.part(label, words, scaled, on=last, value=value)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

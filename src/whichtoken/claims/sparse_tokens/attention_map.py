@@ -12,33 +12,23 @@ Source  Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import (
-    AtMost,
-    Checks,
-    Equals,
-    PaperAtLeast,
-    PaperEquals,
-    Predictions,
-    as_predicted,
-    pool_parts,
-)
+from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, each_point
 from whichtoken.claims.sparse_tokens._tasks import (
     LEARNING_RATE,
-    OTHER_TASK,
     OneSignalToken,
     query_theory,
     task_code,
     task_of,
     task_words,
 )
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.lab import Experiment, Measured, Predicted, Rows
 
 RIDGE = 1e-2
 FRESH = 2000  # sequences on which mistakes are counted
@@ -46,21 +36,7 @@ FRESH = 2000  # sequences on which mistakes are counted
 TOLERANCES = {"amplification": 0.06, "test_error": 0.08}
 POSITIONS = {"uniform": "signal anywhere", "early": "signal mostly early"}
 
-PREFERS = PaperAtLeast(
-    "map.prefers", 1.0, "attention on the signal tokens over their share of the sequence: more than uniform"
-)
-AVOIDS = AtMost(
-    "map.avoids", 1.0,
-    "attention on the signal tokens over their share of the sequence: less, where theory turns the query away",
-)  # fmt: skip
-MASS = Equals("map.mass", None, "attention on the signal tokens over their share of the sequence")
-ERROR = Equals("map.error", None, "test error, counted on fresh sequences")
-ELSEWHERE = PaperEquals(
-    "map.positions", None, "attention on the signal tokens and test error where the signal tends to be early"
-)
-KNOWN_PLACES = AtMost(
-    "map.known-places", 1.0, "error of a linear model on all tokens over the one it would have with the signal anywhere"
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,24 +47,11 @@ class Point(OneSignalToken):
     positions: Literal["uniform", "early"] = "uniform"  # early: place l has weight 1 / l
 
 
-AWAY: dict[str, Any] = {"signal_tokens": 3, "strength": 2.0, "prevalence": 0.2, "samples_per_dim": 4.0}
-
-
 class AmplifiedTokens(Experiment[Point]):
     id = "sparse-tokens/attention-map"
     version = 2  # places drawn all at once
     needs = "torch"
-    presets = {
-        "quick": (
-            Grid(dim=100, positions=list(POSITIONS), seeds=(48, 96)),
-            Grid(**AWAY, dim=100, seeds=48),
-        ),
-        "full": (
-            Grid(inverse_temperature=[1.0, 2.0], positions=list(POSITIONS), seeds=(32, 96)),
-            Grid(**OTHER_TASK, samples_per_dim=4.0, inverse_temperature=1.5, positions=list(POSITIONS), seeds=(32, 96)),
-            Grid(**AWAY, seeds=(32, 96)),
-        ),
-    }  # fmt: skip
+    presets = TABLE.presets
     method_fields = frozenset({"inverse_temperature"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -130,16 +93,16 @@ class AmplifiedTokens(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Checks:
         points = list(each_point(rows))
         early = [(point, runs) for point, runs in points if point.positions == "early"]
-        for criterion, turned_away in ((PREFERS, False), (AVOIDS, True)):
+        for criterion, turned_away in ((TABLE.prefers, False), (TABLE.avoids, True)):
             for point, runs in points:
                 if _turns_away(runs) == turned_away:
                     yield criterion.part(_name(point), _words(point), runs.values("amplification"), on=runs)
         for criterion, quantity, what in (
-            (MASS, "amplification", ""), (ERROR, "test_error", ""), (ELSEWHERE, "amplification", "mass"),
-            (ELSEWHERE, "test_error", "error"),
+            (TABLE.mass, "amplification", ""), (TABLE.error, "test_error", ""), (TABLE.elsewhere, "amplification", "mass"),
+            (TABLE.elsewhere, "test_error", "error"),
         ):  # fmt: skip
             for point, runs in points:
-                if (criterion is ELSEWHERE) == (point.positions == "early"):
+                if (criterion is TABLE.elsewhere) == (point.positions == "early"):
                     label, words = (
                         (f"{what}.{_name(point)}", f"{what}: {_words(point)}")
                         if what
@@ -153,7 +116,7 @@ class AmplifiedTokens(Experiment[Point]):
             uniform = runs.predicted("all_tokens_error")
             value, error = (1.0, 0.0) if uniform is None else (uniform.value, uniform.error / uniform.value)
             ratios = runs.values("all_tokens_error") / value
-            yield KNOWN_PLACES.part(_name(point), _words(point), ratios, on=runs, theory_error=error)
+            yield TABLE.known_places.part(_name(point), _words(point), ratios, on=runs, theory_error=error)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

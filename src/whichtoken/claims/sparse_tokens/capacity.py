@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, Equals, PaperAtLeast, PaperEquals, Predictions, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, Predictions, pool_parts
 from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import (
@@ -30,7 +30,7 @@ from whichtoken.claims.sparse_tokens._tasks import (
     split_tasks,
     task_of,
 )
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.lab import Experiment, Measured, Predicted, Rows
 
 LARGE = 100  # parameters from which the limit is held to 4 %; below, finite size shows, as one over the parameters
 SEARCHED = (0.6, 1.5)  # multiples of the predicted capacity
@@ -39,22 +39,7 @@ POOLED, ALL_TOKENS = {"model": "pooled"}, {"model": "vectorized"}
 ALIGNED: dict[str, Any] = {"model": "attention", "alignment": 0.8}
 UNALIGNED: dict[str, Any] = {"model": "attention", "alignment": 0.0}
 
-CROSSING = Equals(
-    "capacity.crossing",
-    None,
-    "samples at which half of the sets stop being separable (probit fit), over the prediction",
-)
-ORDER = PaperAtLeast(
-    "capacity.order", 0.0,
-    "samples per dimension that can be separated: attention minus the mean token, and all tokens minus attention",
-)  # fmt: skip
-UNALIGNED_LOSES = PaperAtLeast(
-    "capacity.unaligned", 0.0,
-    "samples per dimension that can be separated: the mean token minus attention with an unaligned query",
-)  # fmt: skip
-TIMES_LENGTH = PaperEquals(
-    "capacity.times-length", None, "samples that a readout of all tokens separates, over those of the mean token"
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,23 +71,8 @@ def _words(point: Point) -> str:
 class Capacity(Experiment[Point]):
     id = "sparse-tokens/capacity"
     version = 2
-    presets = {
-        "quick": (
-            Grid(dim=50, model=["attention", "pooled"], seeds=(32, 128)),
-            Grid(dim=10, model="vectorized", seeds=(32, 128)),
-        ),
-        "full": (
-            Grid(dim=[50, 100], alignment=0.8, seeds=(48, 96)),
-            Grid(dim=200, alignment=0.8, seeds=(20, 40)),
-            Grid(alignment=0.0, seeds=(48, 96)),
-            Grid(model="pooled", seeds=(48, 96)),
-            Grid(dim=20, model="vectorized", seeds=(48, 96)),
-            Grid(length=10, strength=3.0, alignment=0.9, dim=150, seeds=(32, 64)),
-        ),
-        "map": (Grid(dim=50, seeds=12),),
-    }
-    ranges = {"dim": (5, 200), "strength": (0.5, 4.0), "prevalence": (0.1, 0.9), "length": (2, 16), "alignment": (0.0, 1.0),
-              "inverse_temperature": (0.0, 4.0)}  # fmt: skip
+    presets = TABLE.presets
+    ranges = TABLE.ranges
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         expected = float(self.predict(point)["capacity"].value) * point.dim
@@ -124,12 +94,12 @@ class Capacity(Experiment[Point]):
             predicted = runs.predicted("capacity")
             error = 0.0 if predicted is None else predicted.error / predicted.value
             known = {"value": None if predicted is None else 1.0, "theory_error": error, "tolerance": _room(point)}
-            yield CROSSING.part(name, _words(point), _relative(runs), on=runs, **known)
+            yield TABLE.crossing.part(name, _words(point), _relative(runs), on=runs, **known)
         tasks = list(split_tasks(rows.where(length=Point.length), "model", "alignment", "dim"))
         for criterion, code, models in (
-            (ORDER, "aligned-over-pooled", (ALIGNED, POOLED)),
-            (ORDER, "vectorized-over-aligned", (ALL_TOKENS, ALIGNED)),
-            (UNALIGNED_LOSES, "pooled-over-unaligned", (POOLED, UNALIGNED)),
+            (TABLE.order, "aligned-over-pooled", (ALIGNED, POOLED)),
+            (TABLE.order, "vectorized-over-aligned", (ALL_TOKENS, ALIGNED)),
+            (TABLE.unaligned_loses, "pooled-over-unaligned", (POOLED, UNALIGNED)),
         ):
             for ending, task in tasks:
                 runs, more, fewer = _both(task, *models)
@@ -145,7 +115,7 @@ class Capacity(Experiment[Point]):
                     length * max(_room(row.point) for row in runs),
                 )
                 known = {"value": float(length), "tolerance": tolerance}
-                yield TIMES_LENGTH.part(f"L{length}{ending}", f"{length} tokens", values, on=runs, **known)
+                yield TABLE.times_length.part(f"L{length}{ending}", f"{length} tokens", values, on=runs, **known)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -17,22 +17,11 @@ from typing import Any
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import (
-    AtLeast,
-    AtMost,
-    Checks,
-    Equals,
-    PaperAtLeast,
-    PaperAtMost,
-    PaperEquals,
-    Predictions,
-    as_predicted,
-    pool_parts,
-)
+from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Axes, Figure, legend, points_on_theory
 from whichtoken.claims._runs import Array, rows_where
 from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
-from whichtoken.lab import Experiment, Grid, Mean, Measured, Predicted, Rows, Share
+from whichtoken.lab import Experiment, Mean, Measured, Predicted, Rows, Share
 from whichtoken.lab.samples import Interval
 from whichtoken.lab.verdicts import points_of
 
@@ -46,28 +35,8 @@ ORACLE_TOLERANCE = 0.06  # relative; a temperature and a threshold from some hun
 ORACLE_DRAWS = {10: 1 << 16, 100: 1 << 15}  # per class: the prediction's own error stays below 3 %
 FEW_DRAWS = 1 << 11  # at other lengths, where nothing but the picture needs it
 
-ATTENTION = PaperAtMost(
-    "detection.attention", None, "error of attention on the longest sequences, at strength log L and sqrt L"
-)
+TABLE = ClaimTable(__name__)
 VANISHED = {"log": 0.01, "root": 0.001}  # errors below which attention counts as having found the signal
-LINEAR_FAILS = PaperAtLeast(
-    "detection.linear.log", 0.43, "error of the mean token on the longest sequences, at strength log L"
-)
-LINEAR_ROOT = PaperEquals(
-    "detection.linear.root", None, "error of the mean token at strength sqrt L, the same for every L"
-)
-LINEAR = PaperEquals(
-    "detection.linear", None, "error of the mean token: near a half at strength log L, the same for every L at sqrt L"
-)
-WEIGHTS = AtLeast(
-    "detection.weights", 1 - 1e-6, "least error found with free weights per position, over that of equal weights"
-)
-FALLS = AtMost("detection.threshold.above", 0.0, f"strength {RULES['above']}: it falls")
-STAYS = AtLeast("detection.threshold.below", 0.0, f"strength {RULES['below']}: it does not fall")
-THRESHOLD = Equals(
-    "detection.threshold", None, "change of attention's error with the length, on both sides of sqrt(2 log L)"
-)
-ORACLE = Equals("detection.oracle", None, "error of attention with a tuned temperature, against the oracle's")
 
 
 @dataclass(frozen=True)
@@ -81,16 +50,7 @@ class Point:
 class Detection(Experiment[Point]):
     id = "sparse-tokens/detection"
     version = 2  # predictions from more draws
-    presets = {
-        "quick": (
-            Grid(rule=list(RULES), length=[10, 100], tuning=500, draws=2000, seeds=(8, 64)),
-            Grid(rule=list(RULES), length=1000, tuning=500, draws=2000, seeds=8),
-        ),
-        "full": (
-            Grid(rule=list(RULES), length=[10, 100, 1000], tuning=2000, draws=4000, seeds=(10, 40)),
-            Grid(rule=list(RULES), length=10_000, tuning=500, draws=2000, seeds=6),
-        ),
-    }
+    presets = TABLE.presets
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         strength = _strength(point)
@@ -125,27 +85,27 @@ class Detection(Experiment[Point]):
         ends = {rule: runs.where(length=longest) for rule, runs in rules.items()}
         for rule, bound in VANISHED.items():
             words = f"L = {longest}, strength {RULES[rule]}"
-            yield ATTENTION.part(rule, words, _Mistakes(ends[rule]), on=ends[rule], value=bound)
-        linear = [LINEAR_FAILS(ends["log"].values("linear_error"), on=ends["log"])]
+            yield TABLE.attention.part(rule, words, _Mistakes(ends[rule]), on=ends[rule], value=bound)
+        linear = [TABLE.linear_fails(ends["log"].values("linear_error"), on=ends["log"])]
         expected = as_predicted(rules["root"], "linear_error", relative=LINEAR_TOLERANCE)
-        linear.append(LINEAR_ROOT(rules["root"].values("linear_error"), on=rules["root"], **expected))
-        yield LINEAR.pool([check for check in linear if check.points] or linear)
+        linear.append(TABLE.linear_root(rules["root"].values("linear_error"), on=rules["root"], **expected))
+        yield TABLE.linear.pool([check for check in linear if check.points] or linear)
         if predicted := Rows(row for row in rows if row.predicted):
             gains = predicted.seed_means(
                 lambda row: row.measured["weighted_error"] / row.predicted["linear_error"].value
             )
-            yield WEIGHTS(gains, on=rows)
+            yield TABLE.weights(gains, on=rows)
         changes = []
-        for rule, criterion in (("above", FALLS), ("below", STAYS)):
+        for rule, criterion in (("above", TABLE.falls), ("below", TABLE.stays)):
             apart = rows_where(rules[rule], lambda point: point.length in (SHORTEST, longest))
             if len({point.length for point in points_of(apart)}) == 2:
                 changes.append(criterion(apart.per_seed(_change), on=apart))
         if changes:
-            yield THRESHOLD.pool(changes)
+            yield TABLE.threshold.pool(changes)
         for rule, length in ORACLE_LENGTHS.items():
             runs, words = rules[rule].where(length=length), f"L = {length}, strength {RULES[rule]}"
             expected = as_predicted(runs, "attention_error", relative=ORACLE_TOLERANCE)
-            yield ORACLE.part(rule, words, runs.values("attention_error"), on=runs, **expected)
+            yield TABLE.oracle.part(rule, words, runs.values("attention_error"), on=runs, **expected)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)

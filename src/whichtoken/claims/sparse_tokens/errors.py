@@ -14,25 +14,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    AtMost,
-    Checks,
-    Criterion,
-    Equals,
-    PaperEquals,
-    Predictions,
-    as_predicted,
-    pool_parts,
-)
+from whichtoken.claims._checks import Checks, ClaimTable, Criterion, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Figure, legend, level_ticks, points_on_theory
 from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens._tasks import OneSignalToken
-from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.lab import Check, Experiment, Measured, Predicted, Rows
 
 MODELS = {"attention": "attention", "pooled": "mean pooling", "vectorized": "linear on all tokens"}
 LEAST = 1e-12  # ratio of excess errors that stands for none
@@ -43,31 +35,9 @@ FAR = 1e3  # and those at which an error falls as one over the samples, to the l
 TEST_ERROR, TRAIN_LOSS = 0.06, 0.08
 EXCESS_TOLERANCE = 0.08  # of the excess error, a difference of two close numbers
 REUSE_TOLERANCE = 0.03  # of the ratio of test errors, in which the scatter that both share cancels
-TOLERANCES = {"train": ("train_loss", TRAIN_LOSS), "test": ("test_error", TEST_ERROR)}
+TOLERANCES = {"train": ("train_loss", TRAIN_LOSS, "training loss"), "test": ("test_error", TEST_ERROR, "test error")}
 
-WHAT = {"train": "training loss", "test": "test error"}
-MODEL_CHECKS = {
-    (quantity, model): Equals(
-        f"errors.{quantity}.{model}", None, f"{what} of {words}, against the low-dimensional fixed point"
-    )
-    for quantity, what in WHAT.items()
-    for model, words in MODELS.items()
-}
-BETTER = AtMost(
-    "errors.attention-over", 1.0, "largest ratio of test errors at equal samples for the readout, attention over a linear model",
-    kind="paper-figure",
-)  # fmt: skip
-ALIKE = PaperEquals(
-    "errors.alike", 1.0, "test error of a readout trained on the query's own samples, over that with fresh ones",
-    tolerance=0.1,
-)  # fmt: skip
-REUSE = Equals("errors.reuse", None, "the same training, against the theory of reuse: losses, errors and their ratios")
-EXCESS = Equals(
-    "errors.excess", None, "least squares: samples per dimension times the excess error over that of unlimited data"
-)
-RATE = PaperEquals(
-    "errors.rate", -1.0, "least squares: exponent of the excess error as a power of samples per dimension", tolerance=0.25,
-)  # fmt: skip
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -85,16 +55,6 @@ class Point(OneSignalToken):
     split: bool = True  # fresh samples for the readout, not those of the query
 
 
-SMALL_RIDGE: dict[str, Any] = {"ridge": 1e-5}
-GIVEN: dict[str, Any] = {"query": "given", "alignment": 0.7, "inverse_temperature": 1.5, **tasks.OTHER_TASK}
-
-
-def approach_grid(samples: list[float], seeds: int | tuple[int, int]) -> Grid:
-    """Ridgeless least squares, where the approach to the limit is purest."""
-    field = {"model": ["attention", "pooled"], "query": "given", "loss": "square", "ridge": 0.0, "dim": 200}
-    return Grid(**field, samples_per_dim=samples, seeds=seeds)
-
-
 def _name(point: Point) -> str:
     """What tells this point from the others of a preset; a stable part of codes."""
     special = {
@@ -110,29 +70,7 @@ def _name(point: Point) -> str:
 class Errors(Experiment[Point]):
     id = "sparse-tokens/errors"
     version = 2  # reuse has a theory of its own
-    presets = {
-        "quick": (
-            Grid(dim=200, samples_per_dim=[1.0, 2.0], seeds=(64, 192)),
-            Grid(dim=200, samples_per_dim=[1.0, 2.0], model="pooled", seeds=48),
-            Grid(dim=100, samples_per_dim=[1.0, 2.0], model="vectorized", seeds=32),
-            approach_grid([8.0], seeds=240),
-        ),
-        "full": (
-            Grid(**SMALL_RIDGE, samples_per_dim=[0.5, 1.0, 2.0, 4.0], model=["attention", "pooled"], seeds=(24, 96)),
-            Grid(**SMALL_RIDGE, samples_per_dim=[0.5, 1.0, 2.0, 4.0], model="vectorized", dim=100, seeds=(24, 96)),
-            # close to the capacity of the mean token, where training losses scatter most
-            Grid(**SMALL_RIDGE, model="pooled", seeds=(96, 384)),
-            Grid(split=[True, False], seeds=(64, 256)),
-            Grid(loss="square", split=[True, False], seeds=(32, 128)),
-            # few samples in short sequences, where each owns most of the query: reuse shows most
-            Grid(**tasks.OTHER_TASK, query_samples=1.0, samples_per_dim=1.0, inverse_temperature=2.0, split=False,
-                 seeds=(96, 384)),
-            Grid(**GIVEN, ridge=0.1, loss=["logistic", "square", "hinge"], samples_per_dim=3.0, seeds=(24, 96)),
-            Grid(**tasks.OTHER_TASK, query_samples=4.0, samples_per_dim=3.0, inverse_temperature=1.5, seeds=(24, 96)),
-            approach_grid([8.0, 32.0], seeds=(240, 480)),
-        ),
-        "paper": (Grid(**SMALL_RIDGE, dim=1000, samples_per_dim=[0.5, 1.0, 2.0], model=list(MODELS), seeds=(8, 32)),),
-    }  # fmt: skip
+    presets = TABLE.presets
     method_fields = frozenset({"model", "inverse_temperature", "ridge", "loss", "split"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -183,21 +121,23 @@ class Errors(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Checks:
         curves = rows_where(rows, lambda point: point.ridge > 0)
         named = list(tasks.split_by_name(curves, _name))
-        for (quantity, model), criterion in MODEL_CHECKS.items():
+        for quantity, model in product(TOLERANCES, MODELS):
             for name, point, runs in named:
                 if point.model == model and point.split:
-                    yield _point_check(criterion, quantity, name.removeprefix(f"{model}."), point, runs)
+                    yield _point_check(
+                        TABLE[f"{quantity}_{model}"], quantity, name.removeprefix(f"{model}."), point, runs
+                    )
         for baseline in ("pooled", "vectorized"):
             if runs := _comparable_runs(curves, baseline):
                 ratios = runs.per_seed(partial(_worst_ratio, baseline))
-                yield BETTER.part(baseline, f"attention over {MODELS[baseline]}", ratios, on=runs)
+                yield TABLE.better.part(baseline, f"attention over {MODELS[baseline]}", ratios, on=runs)
         for label, words, values, runs, theory in _reuse_ratios(curves):
-            yield ALIKE.part(label, words, values, on=runs)
-            yield REUSE.part(label, words, values, on=runs, value=theory, tolerance=REUSE_TOLERANCE)
+            yield TABLE.alike.part(label, words, values, on=runs)
+            yield TABLE.reuse.part(label, words, values, on=runs, value=theory, tolerance=REUSE_TOLERANCE)
         for quantity in TOLERANCES:
             for name, point, runs in named:
                 if not point.split:
-                    yield _point_check(REUSE, quantity, f"{quantity}.{name}", point, runs)
+                    yield _point_check(TABLE.reuse, quantity, f"{quantity}.{name}", point, runs)
         groups = [
             (model + ending, runs)
             for model in MODELS
@@ -207,7 +147,7 @@ class Errors(Experiment[Point]):
             for samples, some in group_by(runs, "samples_per_dim"):
                 label, words = f"{name}.a{samples:g}", f"{name}, {samples:g} samples per dimension"
                 expected = as_predicted(some, "excess", relative=EXCESS_TOLERANCE)
-                yield EXCESS.part(label, words, _scaled_excess(some)[1], on=some, **expected)
+                yield TABLE.excess.part(label, words, _scaled_excess(some)[1], on=some, **expected)
         for name, runs in groups:
             yield from _rate_check(name, runs)
 
@@ -312,8 +252,8 @@ def _shared_problem(point: Point) -> tuple[Any, ...]:
 
 def _point_check(criterion: Criterion, quantity: str, label: str, point: Point, runs: Rows[Point]) -> Check:
     """Training loss or test error of one point against theory."""
-    measured, relative = TOLERANCES[quantity]
-    words, expected = f"{WHAT[quantity]} of {_words(point)}", as_predicted(runs, measured, relative=relative)
+    measured, relative, what = TOLERANCES[quantity]
+    words, expected = f"{what} of {_words(point)}", as_predicted(runs, measured, relative=relative)
     return criterion.part(label, words, runs.values(measured), on=runs, **expected)
 
 
@@ -347,4 +287,4 @@ def _rate_check(name: str, runs: Rows[Point]) -> Checks:
         ratio, span = ratios.mean(), math.log(many / few)
         # to first order, as the ratio itself
         exponents = -1 + math.log(max(ratio, LEAST)) / span + (ratios - ratio) / (max(ratio, LEAST) * span)
-        yield RATE.part(name, f"{name}, from {few:g} to {many:g} samples per dimension", exponents, on=runs)
+        yield TABLE.rate.part(name, f"{name}, from {few:g} to {many:g} samples per dimension", exponents, on=runs)

@@ -21,13 +21,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, Equals, PaperEquals, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens.capacity import LARGE, separable_samples
 from whichtoken.claims.sparse_tokens.errors import MODELS, TEST_ERROR, TRAIN_LOSS
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.lab import Experiment, Measured, Predicted, Rows
 
 RIDGE = 1e-2
 ALIGNMENT, TEMPERATURE = 0.8, 1.0  # of the query whose capacity is measured, and of every query
@@ -35,20 +35,7 @@ LAWS = {"early": "place l drawn with weight 1/l", "steep": "place l drawn with w
 TOLERANCES = {"train_loss": TRAIN_LOSS, "test_error": TEST_ERROR, "capacity": 0.04}
 QUANTITIES = {"errors": ("train_loss", "test_error"), "capacity": ("capacity",)}
 
-ERRORS = PaperEquals(
-    "positions.errors", None, "training loss and test error of attention and of mean pooling, against those of uniform places",
-)  # fmt: skip
-CAPACITY = PaperEquals(
-    "positions.capacity", None, "capacity of attention and of mean pooling, against that of uniform places"
-)
-ALL_TOKENS = Equals(
-    "positions.all-tokens", None,
-    "training loss and test error of a linear model on all tokens, against the problem with one overlap per place",
-)  # fmt: skip
-ALL_TOKENS_CAPACITY = Equals(
-    "positions.all-tokens-capacity", None,
-    "capacity of a linear model on all tokens, against the problem with one overlap per place",
-)  # fmt: skip
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,20 +53,7 @@ class Point:
 
 class Positions(Experiment[Point]):
     id = "sparse-tokens/positions"
-    presets = {
-        "quick": (
-            Grid(model=["attention", "pooled"], law="steep", dim=100, seeds=(32, 128)),
-            Grid(model="vectorized", law="steep", dim=50, seeds=(32, 128)),
-        ),
-        "full": (
-            Grid(model=["attention", "pooled"], law=list(LAWS), seeds=(48, 192)),
-            Grid(model="vectorized", law=list(LAWS), samples_per_dim=[2.0, 8.0], dim=100, seeds=(48, 192)),
-            # sizes at which the deviation at finite size, as one over the parameters, is about a percent
-            Grid(quantity="capacity", law="steep", dim=150, seeds=(48, 96)),
-            Grid(model="pooled", quantity="capacity", law="steep", dim=100, seeds=(48, 192)),
-            Grid(model="vectorized", quantity="capacity", law="steep", dim=40, seeds=(48, 96)),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"model"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -115,10 +89,10 @@ class Positions(Experiment[Point]):
     @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         criteria = {
-            ("errors", False): ERRORS,
-            ("capacity", False): CAPACITY,
-            ("errors", True): ALL_TOKENS,
-            ("capacity", True): ALL_TOKENS_CAPACITY,
+            ("errors", False): TABLE.errors,
+            ("capacity", False): TABLE.capacity,
+            ("errors", True): TABLE.all_tokens,
+            ("capacity", True): TABLE.all_tokens_capacity,
         }
         named = list(tasks.split_by_name(rows, _name))
         for kind, criterion in criteria.items():

@@ -15,19 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, Equals, PaperAtLeast, PaperAtMost, Predictions, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, Predictions, pool_parts
 from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims._runs import Array, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import OneSignalToken, fit_given_query, split_tasks, task_of
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.lab import Experiment, Measured, Predicted, Rows
 
-ALIGNMENTS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 0.8, 1.0]
 ACCURACY = 5e-3  # relative, of predicted errors
-EDGE = 0.015  # in the alignment: the edges lie between 0.05 and 0.32, on grids of steps from 0.05 on
 LEAST = 1e-300  # stands for the errors of strong signals, which underflow
-EDGES = Equals("regimes.edge", None, "least alignment at which attention beats mean pooling", tolerance=EDGE)
-LOSES = PaperAtMost("regimes.loses", 0.0, "halvings of mean pooling's error by an unaligned query: none")
-WINS = PaperAtLeast("regimes.wins", 0.0, "halvings of mean pooling's error by a query of alignment 0.8")
+TABLE = ClaimTable(__name__)
 AXES = {"inverse_temperature": ("temperature", "tau"), "samples_per_dim": ("samples", "a")}
 
 
@@ -43,16 +39,7 @@ class Point(OneSignalToken):
 class Regimes(Experiment[Point]):
     id = "sparse-tokens/regimes"
     version = 2
-    presets = {
-        "quick": (
-            Grid(inverse_temperature=[0.5, 1.0, 2.0], alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=(8, 64)),
-            Grid(samples_per_dim=8.0, alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=(8, 64)),
-        ),
-        "full": (
-            Grid(inverse_temperature=[0.25, 0.5, 1.0, 2.0, 4.0], alignment=ALIGNMENTS, seeds=(20, 160)),
-            Grid(samples_per_dim=[0.5, 1.0, 4.0, 8.0, 16.0], alignment=ALIGNMENTS, seeds=(20, 160)),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"ridge"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -91,8 +78,8 @@ class Regimes(Experiment[Point]):
             # where the advantage crosses zero, from the two alignments between which theory has it cross
             edge, beside = _predicted_edge(runs)
             some = rows_where(runs, lambda point, beside=beside: point.alignment in beside) if beside else runs  # type: ignore[misc]
-            yield EDGES.part(label, _words(runs), _measured_edges(some, beside), on=some, value=edge)
-        for criterion, alignment in ((LOSES, 0.0), (WINS, 0.8)):
+            yield TABLE.edges.part(label, _words(runs), _measured_edges(some, beside), on=some, value=edge)
+        for criterion, alignment in ((TABLE.loses, 0.0), (TABLE.wins, 0.8)):
             for label, runs in groups:
                 some = runs.where(alignment=alignment)
                 yield criterion.part(label, _words(runs), some.values("advantage"), on=some)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import AtLeast, AtMost, Checks
+from whichtoken.claims._checks import Checks, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run, group_by, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import Start, Vector, selection_limit, take_first_step
-from whichtoken.lab import Check, Experiment, Grid, Measured, Rows, pooled
+from whichtoken.lab import Check, Experiment, Measured, Rows, pooled
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
@@ -42,22 +42,8 @@ BEYOND: dict[str, Any] = {"kind": "our-threshold", "regime": "beyond-hypotheses"
 # Section 2 says that a key-query matrix plays the role of p, and after (7) that descent with small steps follows the flow: at any
 # size, and here at a small one.
 SMALLER: dict[str, Any] = {"kind": "paper-statement", "regime": "smaller-than-stated"}
-SELECTS_ALL = AtLeast(
-    "assumptions.selects.{name}", 1.0, "{words}: share of runs in which a relevant token wins every sequence"
-)
-SELECTS = AtLeast(
-    "assumptions.selects.{name}", 0.5, "{words}: share of runs in which a relevant token wins every sequence"
-)
-LOSES = AtMost(
-    "assumptions.selects.{name}", 0.5, "{words}: share of runs in which a relevant token wins every sequence", **BEYOND
-)
-FOLLOWS = AtLeast("assumptions.follows.{name}", 0.999, "{words}: cosine with the flow after the same distance")
+TABLE = ClaimTable(__name__)
 TURNS = 0.999  # least cosine of the last increment and the max-margin direction
-LIMIT = AtLeast(
-    "assumptions.limit.{name}",
-    0.8,
-    f"{{words}}: share of runs whose last increment has a cosine of {TURNS} with the max-margin direction of its selection",
-)
 
 
 @dataclass(frozen=True)
@@ -78,22 +64,7 @@ class Point:
 class Assumptions(Experiment[Point]):
     id = "trained-embeddings/assumptions"
     version = 3
-    presets = {
-        "quick": (
-            # half to two thirds of the runs with chance frequencies or few dimensions succeed: a quick run cannot decide on
-            # which side of the bound that is
-            Grid(dropped=["nothing", "descent"], seeds=5),
-            Grid(dropped="start-along-value", seeds=24),
-            Grid(dropped="two-relevant", seeds=24),
-            Grid(dropped="key-query", relevant=2, irrelevant=6, seeds=3),  # ten times slower than the others
-        ),
-        "full": (
-            Grid(dropped=["nothing", "descent"], seeds=20),
-            Grid(dropped=["two-relevant", "chance-frequency", "start-norm", "start-along-value"], seeds=(20, 160)),
-            Grid(dropped="few-dimensions", dim=24, seeds=(20, 160)),
-            Grid(dropped="key-query", relevant=2, irrelevant=6, seeds=20),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"lr", "arc_length", "start_norm", "descent_lr", "descent_steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -149,13 +120,13 @@ def _judge_dropped(name: str, runs: Rows[Point]) -> tuple[Check, Check]:
     words: dict[str, Any] = {"name": name, "words": WORDS[name], "on": runs}
     every = name in KEPT
     share = every_run if every else share_of_runs
-    criterion = SELECTS_ALL if every else LOSES if name in LOST else SELECTS
+    criterion = TABLE.selects_all if every else TABLE.loses if name in LOST else TABLE.selects
     selects = criterion(share(runs, lambda row: row.measured["selected"] == 1.0), **words)
     # descent is too slow to come near its limit: |p| grows as the logarithm of the steps
     if name == "descent":
-        return selects, FOLLOWS(runs.values("flow_cosine"), **words)
+        return selects, TABLE.follows(runs.values("flow_cosine"), **words)
     turns = share(runs, lambda row: row.measured["separable"] and row.measured["increment"] >= TURNS)
-    return selects, LIMIT(turns, value=1.0 if every else None, **words)
+    return selects, TABLE.limit(turns, value=1.0 if every else None, **words)
 
 
 def _start(point: Point, rng: np.random.Generator) -> Start:

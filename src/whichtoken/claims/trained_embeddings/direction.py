@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims._runs import every_run, rows_where, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import FlowPoint, draw_start, measure_flow
-from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Row, Rows, Worst, pooled
+from whichtoken.lab import Check, Every, Experiment, Mean, Measured, Row, Rows, Worst, pooled
 
 THIN = 6  # sums over pairs of tokens are computed at every sixth recorded position
 CASES = {
@@ -29,49 +29,7 @@ CASES = {
     "one-irrelevant-ideal": "one irrelevant token, a first step without its errors",
 }
 BEYOND: dict[str, Any] = {"kind": "our-threshold", "regime": "beyond-hypotheses"}
-SELECTS = AtLeast(
-    "direction.selects.{case}", 1.0, "{words}: share of runs that select every relevant token (complete runs)", **BEYOND
-)
-# with one irrelevant token the errors of the first step make a quarter of the runs lose a relevant one
-LOSES = AtMost("direction.selects.one-irrelevant", 0.95, f"{CASES['one-irrelevant']}: share of complete runs", **BEYOND)
-ONLY_RELEVANT = AtLeast(
-    "direction.only-relevant.{case}", 1.0, "{words}: share of complete runs that select nothing else", **BEYOND
-)
-# the cosine is off by O(1/|p|); pilots of 8 runs gave 0.9996, for unequal frequencies 0.996, at least
-LIMIT = AtLeast(
-    "direction.limit.{case}", 0.999, "{words}: cosine of p and its certified limit, complete runs", **BEYOND
-)
-INCREMENT = AtLeast(
-    "direction.increment.{case}", 0.9999, "{words}: cosine of the last increment and the limit, complete runs", **BEYOND
-)
-# the margin comes to its limit as slowly: pilots gave 0.985 at least, for unequal frequencies 0.80
-MARGIN = AtLeast(
-    "direction.margin.{case}", 0.98, "{words}: margin of p over the largest possible one, complete runs", **BEYOND
-)
-# 1 in the limit; with unequal frequencies p still turns at this distance
-NORM = AtLeast(
-    "direction.norm", 0.95, "least growth of |p| over the last nine tenths of the way, per unit of distance", **BEYOND
-)
-LOCAL_OPTIMALITY = AtLeast(
-    "direction.local-optimality",
-    1.0,
-    "complete runs: least advantage of selected over second tokens, over lr/(4nT)",
-    **BEYOND,
-)
-UNIQUE = AtLeast(
-    "direction.unique", 1.0, "our condition holds at the start: share of runs that select only relevant tokens"
-)
-# Lemmas 9 and 17 ask for no dimension and no step
-PROOF: dict[str, Any] = {"kind": "paper-statement", "regime": "as-stated"}
-LEMMA_9 = AtLeast(
-    "direction.lemma9", 0.99, "gain along the limit over gain of |p| at the end: at least 1 - epsilon", **PROOF
-)
-LEMMA_17 = AtMost(
-    "direction.lemma17",
-    0.01,
-    "share of the gradient at the end that does not come from (selected, second) pairs",
-    **PROOF,
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,19 +37,11 @@ class Point(FlowPoint):
     arc_length: float = 300.0
 
 
-def _study(seeds: int | tuple[int, int]) -> tuple[Grid, ...]:
-    return Grid(equal=[True, False], seeds=seeds), Grid(irrelevant=1, step=["actual", "ideal"], seeds=seeds)
-
-
 class ClsDirection(Experiment[Point]):
     id = "trained-embeddings/direction"
     version = 3
-    presets = {
-        "quick": _study((5, 20)),
-        "full": (*_study(40), Grid(step="ideal", lr=20_000.0, seeds=40)),
-        "map": (Grid(seeds=8),),
-    }
-    ranges = {"lr": (10.0, 20_000.0), "dim": (64, 8192), "irrelevant": (2, 96), "arc_length": (10.0, 1000.0)}
+    presets = TABLE.presets
+    ranges = TABLE.ranges
     method_fields = frozenset({"lr", "step", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -135,21 +85,24 @@ class ClsDirection(Experiment[Point]):
         ):
             yield pooled(code, words, [check for checks in parts for check in checks], **BEYOND)
         if one is not None:
-            yield LOSES(share_of_runs(one, _complete), on=one)
+            yield TABLE.loses(share_of_runs(one, _complete), on=one)
         if not rows:
             return
         complete = _complete_runs(rows)
         yield pooled(
             "direction.way",
             "|p| grows to the end, and selected tokens are better than second ones",
-            [NORM(_smallest(rows, "growth")), LOCAL_OPTIMALITY(_smallest(complete, "advantage"), on=complete)],
+            [
+                TABLE.norm(_smallest(rows, "growth")),
+                TABLE.local_optimality(_smallest(complete, "advantage"), on=complete),
+            ],
             **BEYOND,
         )
         # our condition for the relevant-only selection: what holds under it
         proven = Rows(row for row in rows if row.measured["unique"])
-        yield UNIQUE(Every(proven.values("only_relevant")), on=proven)
-        yield LEMMA_9(Worst(min(row.measured["convergence"][-1] for row in rows)))
-        yield LEMMA_17(rows.seed_means(lambda row: abs(1.0 - float(row.measured["dominant"][-1]))))
+        yield TABLE.unique(Every(proven.values("only_relevant")), on=proven)
+        yield TABLE.lemma_9(Worst(min(row.measured["convergence"][-1] for row in rows)))
+        yield TABLE.lemma_17(rows.seed_means(lambda row: abs(1.0 - float(row.measured["dominant"][-1]))))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, middle, right = figure.subplots(1, 3)
@@ -186,14 +139,14 @@ def _judge_case(case: str, runs: Rows[Point]) -> tuple[list[Check], list[Check]]
     complete = _complete_runs(runs)
     words: dict[str, Any] = {"case": case, "words": CASES[case]}
     slow = case == "unequal"
-    selection = [SELECTS(every_run(runs, _complete), on=runs, **words)]
+    selection = [TABLE.selects(every_run(runs, _complete), on=runs, **words)]
     if not complete:
-        return selection, [LIMIT([], on=runs, **words)]
-    selection.append(ONLY_RELEVANT(Every(complete.values("only_relevant")), on=complete, **words))
+        return selection, [TABLE.limit([], on=runs, **words)]
+    selection.append(TABLE.only_relevant(Every(complete.values("only_relevant")), on=complete, **words))
     return selection, [
-        LIMIT(complete.values("cosine"), on=complete, value=0.99 if slow else None, **words),
-        INCREMENT(complete.values("increment"), on=complete, **words),
-        MARGIN(complete.values("margin_share"), on=complete, value=0.75 if slow else None, **words),
+        TABLE.limit(complete.values("cosine"), on=complete, value=0.99 if slow else None, **words),
+        TABLE.increment(complete.values("increment"), on=complete, **words),
+        TABLE.margin(complete.values("margin_share"), on=complete, value=0.75 if slow else None, **words),
     ]
 
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Checks, PaperEquals
+from whichtoken.claims._checks import Checks, ClaimTable
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Exact, Experiment, Grid, Measured, Rows, pooled
+from whichtoken.lab import Exact, Experiment, Measured, Rows, pooled
 from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
@@ -31,18 +31,7 @@ HELD_OUT = 2000
 VALUES = {False: "fixed", True: "trained"}
 LABELS = {False: "coin", True: "balanced"}
 PAPER_DIM = 2048
-# a clear separation of positive and negative tokens: one wrong sign in a hundred would still be called clear
-SIGNS = Above(
-    "levels.signs.{case}", 0.99, f"{{about}}: share of tokens with noise up to {CLEAR} whose E.v has the right sign"
-)
-ORDER = AtLeast(
-    "levels.order.{case}", 0.0, "{about}: least rise of the mean E.p from one level of importance to the next",
-    kind="paper-figure",
-)  # fmt: skip
-EQUAL_FREQUENCY = PaperEquals(
-    "levels.equal-frequency", 1.0, "frequency of irrelevant over relevant tokens, said to be equal",
-    tolerance=0.01, regime="as-stated",
-)  # fmt: skip
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,12 +51,7 @@ class Levels(Experiment[Point]):
     id = "trained-embeddings/levels"
     version = 4
     spot = Point(sequences=200, length=32, dim=32, epochs=4, drop=2)
-    presets = {
-        "quick": (Grid(dim=64, lr=2e-3, epochs=40, drop=30, train_value=True, balanced=True, seeds=6),),
-        "full": (Grid(dim=1024, train_value=True, balanced=[False, True], seeds=6),),
-        # n is not stated there: 4000 is ours
-        "paper": (Grid(train_value=True, balanced=[False, True], seeds=(6, 12)),),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value", "balanced"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -116,15 +100,20 @@ class Levels(Experiment[Point]):
             yield corpus.judge_figure("levels", value, f"{words}: E.v and E.p show what a token says", arms, regime)
             # runs that failed are seen above
             for name, criterion, says, of in (
-                ("order", ORDER, "E.p rises with every level", lambda row: np.diff(row.measured["selection"]).min()),
-                ("signs", SIGNS, "E.v separates clear tokens", lambda row: _clear_share(row.measured["signs"])),
+                (
+                    "order",
+                    TABLE.order,
+                    "E.p rises with every level",
+                    lambda row: np.diff(row.measured["selection"]).min(),
+                ),
+                ("signs", TABLE.signs, "E.v separates clear tokens", lambda row: _clear_share(row.measured["signs"])),
             ):
                 parts = [criterion(list(map(of, runs)), on=runs, case=case, about=about) for case, about, runs in arms]
                 yield pooled(f"levels.{name}.{value}", f"{words}: {says}", parts, kind=criterion.kind, regime=regime)
         if rows:
             law = LevelTokens()
             frequencies = law.probabilities(1) + law.probabilities(-1)
-            yield EQUAL_FREQUENCY(Exact(frequencies[-1] / frequencies[0]))
+            yield TABLE.equal_frequency(Exact(frequencies[-1] / frequencies[0]))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         kinds = list(dict.fromkeys((row.point.balanced, row.point.train_value) for row in rows))

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import AtMost, Checks, Equals, PaperAtMost, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.trained_embeddings._reviews import CORPORA, missing_reviews, review_counts
 from whichtoken.claims.trained_embeddings._starts import Vector, random_parameters
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, Worst, log_slope
+from whichtoken.lab import Experiment, Measured, Predicted, Row, Rows, Worst, log_slope
 from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
@@ -30,24 +30,12 @@ SOURCES = ("levels", *CORPORA)
 # From here on the dimension is what Lemmas 2 and 11 ask for, max(256, (2 log(|S|^2 / delta))^2), for delta = 0.05 and any
 # vocabulary of up to a million tokens.
 ENOUGH = 4096
-STATEMENT: dict[str, Any] = {"kind": "paper-statement", "regime": "smaller-than-stated"}
 BOUNDS = {
     "error-bound": "both errors after one step over the bound of Lemma 2",
     "norm-bound": "both norms after one step over the bound of Lemma 11",
     "start-bound": "products and norms at the start over their bounds in equation (14)",
 }
-RATE = AtMost("one-step.rate", -0.25, "exponent of dim in the error of tokens: at most that of the bound", **STATEMENT)
-CLS_RATE = AtMost(
-    "one-step.cls-rate", -0.25, "exponent of dim in the error of p: at most that of the bound", **STATEMENT
-)
-# err_p = E^T B sums over all tokens: while dim is below their number, their correlations add to it
-ROOT = Equals("one-step.root", -0.5, "levels: exponent of dim in the error of tokens", tolerance=0.03)
-LOSS_BOUND = PaperAtMost(
-    "one-step.loss-bound",
-    0.0,
-    "loss after one step minus its bound, which is proven for far larger dim (Lemma 12)",
-    regime="smaller-than-stated",
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,17 +51,8 @@ class Point:
 class OneStep(Experiment[Point]):
     id = "trained-embeddings/one-step"
     version = 3
-    presets = {
-        "quick": (Grid(dim=[64, 256, 1024], seeds=48), Grid(dim=ENOUGH, seeds=3)),
-        "full": (
-            Grid(dim=[64, 256, 1024, 4096], value=["random", "axis"], seeds=32),
-            Grid(dim=16384, seeds=16),
-            Grid(source="yelp", dim=[64, 256, 1024, 4096], seeds=8),
-            Grid(source="imdb", dim=[64, 256, 1024, 4096], seeds=8),
-        ),
-        "map": (Grid(dim=[64, 256, 1024], seeds=24),),
-    }
-    ranges = {"sequences": (20, 4000), "length": (4, 256), "lr": (1.0, 10_000.0)}
+    presets = TABLE.presets
+    ranges = TABLE.ranges
     method_fields = frozenset({"lr"})
 
     def absent(self, point: Point) -> str:
@@ -121,15 +100,19 @@ class OneStep(Experiment[Point]):
             if runs
         ]
         # the exponents are of all dimensions, and the lemma speaks of large ones
-        for criterion, name in ((RATE, "relative_error"), (CLS_RATE, "cls_error"), (ROOT, "relative_error")):
+        for criterion, name in (
+            (TABLE.rate, "relative_error"),
+            (TABLE.cls_rate, "cls_error"),
+            (TABLE.root, "relative_error"),
+        ):
             for case, runs in cases:
-                if criterion is not ROOT or case.startswith("levels"):
+                if criterion is not TABLE.root or case.startswith("levels"):
                     yield criterion.part(case, case, log_slope(runs, "dim", name), on=runs)
         for code, words in BOUNDS.items():
             yield from _judge_bound(code, words, rows)
         for source, runs in group_by(rows, "source"):
             if runs:
-                yield LOSS_BOUND.part(source, source, runs.per_seed(_excess_loss), on=runs)
+                yield TABLE.loss_bound.part(source, source, runs.per_seed(_excess_loss), on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

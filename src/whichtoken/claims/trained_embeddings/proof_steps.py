@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks
+from whichtoken.claims._checks import Checks, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Experiment, Grid, Measured, Rows, Worst, pooled
+from whichtoken.lab import Experiment, Measured, Rows, Worst, pooled
 
 STATED: dict[str, Any] = {"kind": "paper-statement", "regime": "as-stated"}
 D_1 = {
@@ -27,24 +27,7 @@ D_1 = {
     "slopes": "|g - 1/2| over d^(-1/4)",
     "cls_gradient": "|gradient of p| over 8 d^(-1/4)",
 }
-BOUND = AtMost("proof-steps.start.{name}", 1.0, "at the start, largest {what} (D.1)", **STATED)
-SPAN = AtMost(
-    "proof-steps.span", 0.0, "part of a first step outside the span of v and p (D.2)", theory_error=1e-9, **STATED
-)
-FULL_RANK = AtLeast("proof-steps.full-rank", 1.0, "share of starts whose embeddings have full rank (D.2)", **STATED)
-UNIQUE = AtMost(
-    "proof-steps.unique", 0.0, "distance of two solutions, found from two orders of tokens (Lemma 3)", theory_error=1e-6,
-    **STATED,
-)  # fmt: skip
-LATE_PAIRS = AtMost(
-    "proof-steps.late",
-    0.0,
-    "log of the part of other pairs in the gradient over C exp(-tau_1 |p|) (Lemma 17)",
-    **STATED,
-)
-SLOPES = AtMost(
-    "proof-steps.slopes", 0.0, "log of the largest ratio of two slopes g over 1 + exp(step), on the way (27)", **STATED
-)
+TABLE = ClaimTable(__name__)
 SIZES = 2.0 ** np.arange(9)  # |p| at which pairs are compared
 
 
@@ -63,7 +46,7 @@ class ProofSteps(Experiment[Point]):
     id = "trained-embeddings/proof-steps"
     version = 1
     spot = Point(dim=512)
-    presets = {"quick": (Grid(dim=[512, 4096], seeds=6),), "full": (Grid(dim=[512, 4096, 16384], seeds=12),)}
+    presets = TABLE.presets
     method_fields = frozenset({"lr", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -98,16 +81,21 @@ class ProofSteps(Experiment[Point]):
         if not rows:
             return
         bounds = [
-            BOUND(Worst(rows.values(name).max()), name=name.replace("_", "-"), what=what) for name, what in D_1.items()
+            TABLE.bound(Worst(rows.values(name).max()), name=name.replace("_", "-"), what=what)
+            for name, what in D_1.items()
         ]
         yield pooled("proof-steps.start", "the inequalities of D.1 hold at the start", bounds, **STATED)
         yield pooled(
             "proof-steps.first-step",
             "the first step stays in the span of v and p, and the embeddings have full rank",
-            [SPAN(Worst(rows.values("off_span").max())), FULL_RANK(every_run(rows, "full_rank"))],
+            [TABLE.span(Worst(rows.values("off_span").max())), TABLE.full_rank(every_run(rows, "full_rank"))],
             **STATED,
         )
-        for criterion, name in ((UNIQUE, "solutions_apart"), (LATE_PAIRS, "over_bound"), (SLOPES, "slope_ratio")):
+        for criterion, name in (
+            (TABLE.unique, "solutions_apart"),
+            (TABLE.late_pairs, "over_bound"),
+            (TABLE.slopes, "slope_ratio"),
+        ):
             yield criterion(Worst(rows.values(name).max()))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, PaperEquals, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import group_by, pairs, rows_where
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Measured, Rows
 from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
@@ -29,25 +29,7 @@ if TYPE_CHECKING:
 # At the paper's settings only the scale of the scores is unknown; shorter trainings and our 3806 reviews of Yelp are smaller
 # than stated, and synthetic reviews are ours.
 CASES: dict[str, Regime] = {"paper": "unknown", "small": "smaller-than-stated", "synthetic": "beyond-hypotheses"}
-# of the order of 10^-1: from 0.1 to 1
-LOSS = {
-    case: PaperEquals(
-        f"reviews.loss.imdb.{case}",
-        -0.5,
-        "imdb: log10 of the training loss of one layer, in the paper of the order of 10^-1",
-        tolerance=0.5,
-        regime=CASES[case],
-    )
-    for case in ("paper", "small")
-}
-FITS = AtMost(
-    "reviews.fits.yelp", -1.0, "yelp, 3806 reviews, fewer than in the paper: log10 of the training loss of one layer"
-)
-REGRESSION = Above("reviews.regression", -0.02, "held-out accuracy minus that of logistic regression on counts")
-SWEEP = AtLeast(
-    "reviews.sweep", 0.0, "imdb: decimal orders by which the training loss on {many} reviews exceeds that on {few}"
-)
-AS_IN_THE_PAPER: dict[str, Any] = {"held_out": 0.0, "epochs": 500, "drops": [(100, 200)], "train_value": True}
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -67,16 +49,7 @@ class ReviewImportance(Experiment[Point]):
     id = "trained-embeddings/reviews"
     version = 3
     spot = Point(source="synthetic", reviews=200, dim=16, epochs=2, drops=(1,))
-    presets = {
-        "quick": (Grid(source="synthetic", reviews=3000, dim=64, epochs=20, seeds=10),),
-        "full": (Grid(source="imdb", seeds=3), Grid(source="yelp", epochs=120, drops=[(40, 80)], seeds=5)),
-        "paper": (
-            Grid(source="yelp", seeds=6, **AS_IN_THE_PAPER),
-            Grid(source="imdb", seeds=3, **AS_IN_THE_PAPER),
-            # when does one layer stay at a loss of order 10^-1? The sweep is ours
-            Grid(source="imdb", reviews=[1000, 4000, 16_000], seeds=3, **AS_IN_THE_PAPER),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"dim", "epochs", "drops", "lr", "train_value", "logit_scale"})
 
     def absent(self, point: Point) -> str:
@@ -116,9 +89,11 @@ class ReviewImportance(Experiment[Point]):
             yield corpus.judge_figure("reviews", case, words, sources, regime)
             for source, _, runs in sources:
                 if source in corpus.FILES:
-                    yield (LOSS[case] if source == "imdb" else FITS)(np.log10(runs.values("loss")), on=runs)
+                    yield (TABLE[f"loss_{case}"] if source == "imdb" else TABLE.fits)(
+                        np.log10(runs.values("loss")), on=runs
+                    )
         judged = rows_where(whole, lambda point: point.held_out > 0)
-        yield from REGRESSION.each(
+        yield from TABLE.regression.each(
             judged, "source", "{}", "{}", lambda runs: _held_out(runs) - runs.values("regression")
         )
         # what the number of reviews changes
@@ -127,7 +102,7 @@ class ReviewImportance(Experiment[Point]):
         if len(sizes) > 1:
             few, many = sizes[0], sizes[-1]
             orders = np.log10(np.divide(*pairs(sweep, "loss", {"reviews": many}, {"reviews": few})))
-            yield SWEEP(orders, on=sweep, few=few, many=many)
+            yield TABLE.sweep(orders, on=sweep, few=few, many=many)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         sources = sorted(rows.levels("source"))  # IMDB above Yelp, as in Figure 3

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, PaperAtMost, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Exact, Experiment, Grid, Measured, Rows, Worst, pooled
+from whichtoken.lab import Exact, Experiment, Measured, Rows, Worst, pooled
 from whichtoken.lab.instances import Lemma
 
 if TYPE_CHECKING:
@@ -34,28 +34,7 @@ RIVALS = {
     "shortest": "of all, the shortest one",
 }
 BEYOND: dict[str, Any] = {"kind": "our-law", "regime": "beyond-hypotheses"}
-# what we found: some rival is shorter, and the relevant tokens are selected all the same
-HYPOTHESIS = AtLeast(
-    "conditions.hypothesis.{rival}.{name}", 1.0, "{words}: norm of the relevant-only solution over a rival {which}"
-)
-CONCLUSION = AtLeast(
-    "conditions.conclusion.{name}", 1.0, "{words}: share of flows that select the relevant tokens and nothing else"
-)
-LEMMA_21 = PaperAtMost(
-    "conditions.lemma21", 1.0, "largest norm of the relevant-only solution over 4n", regime="smaller-than-stated"
-)
-CONSTRUCTION = AtMost(
-    "conditions.lemma21-construction",
-    1.0,
-    "margin of twice the sum of relevant embeddings, which is at least 1 in the dimensions of Lemma 21",
-    **BEYOND,
-)
-ALL_TIGHT = PaperAtMost(
-    "conditions.all-tight",
-    0.0,
-    "dim = {dim}, more than tokens: share of slack constraints at the solution; the proof of Lemma 3 takes none",
-    regime="as-stated",
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -81,10 +60,7 @@ def _least_multiplier(instance: Any, _: Any) -> Any:
 class SelectionConditions(Experiment[Point]):
     id = "trained-embeddings/selection-conditions"
     version = 4
-    presets = {
-        "quick": (Grid(equal=[True, False], dim=64, seeds=3), Grid(equal=[True, False], dim=256, seeds=12)),
-        "full": (Grid(equal=[True, False], dim=[64, 256, 1024], seeds=24),),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"lr", "step", "arc_length"})
     lemmas = (
         Lemma(
@@ -134,17 +110,17 @@ class SelectionConditions(Experiment[Point]):
                 continue
             for rival, which in RIVALS.items():
                 ratio = runs.values("norm") / runs.values(rival.replace("-", "_")) if runs else []
-                rivals.append(HYPOTHESIS(ratio, on=runs, rival=rival, name=name, words=words, which=which))
-            ends.append(CONCLUSION(every_run(runs, "only_relevant"), on=runs, name=name, words=words))
+                rivals.append(TABLE.hypothesis(ratio, on=runs, rival=rival, name=name, words=words, which=which))
+            ends.append(TABLE.conclusion(every_run(runs, "only_relevant"), on=runs, name=name, words=words))
         yield pooled(
             "conditions.hypothesis", "the relevant-only solution is longer than some rival's", rivals, **BEYOND
         )
         yield pooled("conditions.conclusion", "only relevant tokens are selected all the same", ends, **BEYOND)
-        yield CONSTRUCTION(largest.seed_means("constructed"), on=largest)
+        yield TABLE.construction(largest.seed_means("constructed"), on=largest)
         if rows:
-            yield LEMMA_21(Worst((rows.values("norm") / rows.values("norm_bound")).max()))
+            yield TABLE.lemma_21(Worst((rows.values("norm") / rows.values("norm_bound")).max()))
         if fewest:
-            yield ALL_TIGHT(Exact(fewest.seed_means("slack").mean()), on=fewest, dim=min(dims))
+            yield TABLE.all_tight(Exact(fewest.seed_means("slack").mean()), on=fewest, dim=min(dims))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run, rows_where
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Experiment, Grid, Measured, Row, Rows, Worst
+from whichtoken.lab import Experiment, Measured, Row, Rows, Worst
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
 
-STATEMENT: dict[str, Any] = {"kind": "paper-statement", "regime": "as-stated"}
 # What the theorem says of every run: one run that does not have it, or that failed, refutes it.
 EVERY_RUN: dict[str, tuple[str, Callable[[Row[Any]], bool]]] = {
     "diverges": (
@@ -51,40 +50,13 @@ EVERY_RUN: dict[str, tuple[str, Callable[[Row[Any]], bool]]] = {
         lambda row: row.measured["log_first_loss"] <= row.measured["log_target"] < row.measured["log_limit"],
     ),
 }
-SHARE = AtLeast("theorem.{code}", 1.0, "share of runs {what}", **STATEMENT)
-ONE_IRRELEVANT = AtLeast(
-    "theorem.only-relevant.one",
-    1.0,
-    "one irrelevant token: share of runs that select nothing but relevant ones",
-    **STATEMENT,
-)
-MORE_IRRELEVANT = AtLeast(
-    "theorem.only-relevant.more",
-    1.0,
-    "several irrelevant tokens, equal frequencies: share of runs that select only relevant ones, as our condition says",
-)
-# What is stated of the worst run, by measured quantity.
-WORST_RUN = {
-    "log_over_bound": AtMost(
-        "theorem.lemma12", 0.0, "log of the loss after the first step over its bound (Lemma 12)", theory_error=1e-9,
-        **STATEMENT,
-    ),
-    "advantage": AtLeast(
-        "theorem.local-optimality", 1.0, "advantage of selected tokens over second ones, over lr/(4nT) (Definition 16)",
-        **STATEMENT,
-    ),
-    "norm_bound": AtMost("theorem.lemma21", 1.0, "norm of the relevant-only solution over 4n (Lemma 21)", **STATEMENT),
-    "constructed": AtLeast(
-        "theorem.lemma21-construction", 1.0, "margin of twice the sum of relevant initial embeddings (Lemma 21)",
-        **STATEMENT,
-    ),
-}  # fmt: skip
-# of runs with several irrelevant tokens: with one there is no other selection to speak of
-RIVAL = AtMost(
-    "theorem.lemma19-hypothesis",
-    1.0,
-    "equal frequencies: norm of the relevant-only solution over that of the shortest rival (after Lemma 19)",
-    **STATEMENT,
+TABLE = ClaimTable(__name__)
+# what is stated of the worst run, with the measured quantity
+WORST_RUN = (
+    (TABLE.lemma12, "log_over_bound"),
+    (TABLE.local_optimality, "advantage"),
+    (TABLE.lemma21, "norm_bound"),
+    (TABLE.lemma21_construction, "constructed"),
 )
 
 
@@ -103,29 +75,10 @@ class Point:
         return self.multiple * 4.0 * (2 * self.pairs) ** 2 * self.length**2
 
 
-# where frequencies differ p turns slowly: after a way of 300 a tenth of the runs are still turning
-UNEQUAL: dict[str, Any] = {
-    "equal": False, "pairs": 4, "length": 2, "relevant": 2, "irrelevant": 3, "arc_length": 3000.0,
-}  # fmt: skip
-
-
 class Theorem(Experiment[Point]):
     id = "trained-embeddings/theorem"
     version = 2
-    presets = {
-        "quick": (
-            Grid(seeds=4),
-            Grid(pairs=8, length=4, relevant=2, irrelevant=6, seeds=8),
-            Grid(pairs=8, length=4, relevant=2, irrelevant=1, seeds=8),
-            Grid(seeds=6, **UNEQUAL),
-        ),
-        "full": (
-            Grid(multiple=[1.0, 4.0], seeds=20),
-            Grid(irrelevant=1, seeds=20),
-            Grid(pairs=[8, 16], length=[4, 8], relevant=2, irrelevant=[1, 6], seeds=20),
-            Grid(seeds=20, **UNEQUAL),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset({"multiple", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -157,17 +110,17 @@ class Theorem(Experiment[Point]):
             for name, equal in (("equal", True), ("unequal", False)):
                 runs = rows.where(equal=equal)
                 share = every_run(runs, holds)
-                yield SHARE.part(name, f"{name} frequencies", share, on=runs, code=code, what=what)
+                yield TABLE.share.part(name, f"{name} frequencies", share, on=runs, code=code, what=what)
         one = rows_where(rows, lambda point: point.irrelevant == 1)
         more = rows_where(rows, lambda point: point.irrelevant != 1 and point.equal)
-        yield ONE_IRRELEVANT(every_run(one, "only_relevant"), on=one)
+        yield TABLE.one_irrelevant(every_run(one, "only_relevant"), on=one)
         only = every_run(more, lambda row: row.measured["unique"] and row.measured["only_relevant"])
-        yield MORE_IRRELEVANT(only, on=more)
-        for name, criterion in WORST_RUN.items() if rows else ():
+        yield TABLE.more_irrelevant(only, on=more)
+        for criterion, name in WORST_RUN if rows else ():
             worst = rows.values(name).min() if criterion.comparison == "at least" else rows.values(name).max()
             yield criterion(Worst(worst))
         if more:
-            yield RIVAL(Worst(more.values("over_rival").max()), on=more)
+            yield TABLE.rival(Worst(more.values("over_rival").max()), on=more)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

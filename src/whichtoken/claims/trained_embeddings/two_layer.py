@@ -16,24 +16,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, PaperAtMost, pool_parts
+from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import each_point, pairs, rows_where
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Experiment, Grid, Measured, Row, Rows, pooled
+from whichtoken.lab import Experiment, Measured, Row, Rows, pooled
 
 DIM = 2048  # of the paper
 CONVERGED = 40  # smallest number of epochs after which a loss is held against the order that the paper gives
-AS_IN_THE_PAPER: dict[str, Any] = {"epochs": 500, "drops": [(100, 200)], "train_value": True, "held_out": 0.0}
-# batches of 32: an epoch of these reviews then has about as many steps as one of all 3806 with the paper's 128
-# a pilot with scaled scores fell below 10^-4 after 36 epochs
-BOTH_SCALES: dict[str, Any] = {
-    "reviews": 1200, "dim": 2048, "epochs": 45, "drops": [()], "batch_size": 32, "train_value": True, "held_out": 0.0,
-    "logit_scale": ["1/sqrt(d)", "1"],
-}  # fmt: skip
-PAIRS: dict[str, Any] = {
-    "source": "pairs", "layers": [1, 2], "reviews": 1000, "dim": 64, "epochs": 40, "drops": [(30,)], "batch_size": 64,
-}  # fmt: skip
 NAMES = {1: "one layer", 2: "two layers"}
 SCALES = {"1": ("printed", "scores as printed"), "1/sqrt(d)": ("scaled", "scores over the root of d")}
 # the text gives no scale of the scores, so that it is unknown whether any of these settings is that of the paper
@@ -47,38 +37,8 @@ FIGURES: tuple[tuple[str, str, Any], ...] = (
     ("imdb", "IMDB, 64 dimensions", "smaller-than-stated"),
     ("synthetic", "synthetic reviews", "beyond-hypotheses"),
 )
-# only on IMDB: our 3806 reviews of Yelp are so few that one layer fits them, too
-LOWER_LOSS = PaperAtMost(
-    "two-layer.loss.imdb",
-    0.0,
-    "imdb: log10 of the training loss of two layers over that of one",
-    regime="smaller-than-stated",
-)
-# of the order of 10^-5: below 10^-4
-LOSS_ORDERS = {
-    name: PaperAtMost(
-        f"two-layer.loss-order.{name}",
-        -4.0,
-        f"log10 of the training loss of two layers, {words}: in the paper of the order of 10^-5",
-        regime=regime,
-    )
-    for name, words, regime in SIZES
-}
-# one decimal order
-DIM_LOSS = AtLeast(
-    "two-layer.dim-loss",
-    1.0,
-    "yelp, two layers, scores as printed, dim {many} instead of {few}: change of log10 of the training loss",
-)
+TABLE = ClaimTable(__name__)
 BEYOND: dict[str, Any] = {"kind": "our-threshold", "regime": "beyond-hypotheses"}
-GAIN = AtLeast("two-layer.pairs.gain", 0.0, "pairs: held-out accuracy of two layers minus that of one", **BEYOND)
-ONE_LAYER = AtMost("two-layer.pairs.one-layer", 0.85, "pairs: held-out accuracy of one layer", **BEYOND)
-STATISTICS = AtLeast(
-    "two-layer.pairs.statistics",
-    0.9,
-    "pairs: correlation of the output on a pair with its posterior difference",
-    **BEYOND,
-)
 
 
 @dataclass(frozen=True)
@@ -101,19 +61,7 @@ class TwoLayer(Experiment[Point]):
     id = "trained-embeddings/two-layer"
     version = 3
     spot = Point(source="synthetic", reviews=100, dim=16, epochs=2, drops=(1,), batch_size=32)
-    presets = {
-        "quick": (Grid(source="synthetic", reviews=600, dim=32, batch_size=32, seeds=6), Grid(seeds=6, **PAIRS)),
-        "full": (
-            Grid(source="yelp", layers=[1, 2], dim=64, epochs=100, drops=[(100,)], train_value=True, seeds=3),
-            Grid(source="imdb", layers=[1, 2], reviews=5000, dim=64, seeds=6),
-            Grid(seeds=20, **PAIRS),
-        ),
-        # on IMDB these settings would take about a day per repeat
-        "paper": (
-            Grid(source="yelp", layers=[2, 1], dim=[2048, 64], seeds=3, **AS_IN_THE_PAPER),
-            Grid(source="yelp", seeds=6, **BOTH_SCALES),
-        ),
-    }
+    presets = TABLE.presets
     method_fields = frozenset(
         {"layers", "dim", "epochs", "drops", "batch_size", "lr", "train_value", "held_out", "logit_scale"}
     )
@@ -174,25 +122,27 @@ class TwoLayer(Experiment[Point]):
                 words = f"two layers, {about}: E.v and E.p show what a token says"
                 yield corpus.judge_figure("two-layer", case, words, groups, regime)
         long = rows_where(deep, lambda point: point.source in corpus.FILES and point.epochs >= CONVERGED)
-        for size, criterion in LOSS_ORDERS.items():
+        for size, _, _ in SIZES:
             for point, runs in each_point(long):
                 if _size(point) == size:
-                    yield criterion.part(_label(point), _words(point), np.log10(runs.values("loss")), on=runs)
+                    yield TABLE[f"loss_order_{size}"].part(
+                        _label(point), _words(point), np.log10(runs.values("loss")), on=runs
+                    )
         imdb, ordered = reviews.where(source="imdb"), rows.where(source="pairs")
         if len(imdb.levels("layers")) > 1:
-            yield LOWER_LOSS(np.log10(np.divide(*pairs(imdb, "loss", {"layers": 2}, {"layers": 1}))), on=imdb)
+            yield TABLE.lower_loss(np.log10(np.divide(*pairs(imdb, "loss", {"layers": 2}, {"layers": 1}))), on=imdb)
         # what the dimension changes, from the smallest to the largest
         printed = rows_where(long, lambda point: point.logit_scale == "1" and not point.reviews)
         dims = sorted(printed.levels("dim"))
         if len(dims) > 1:
             few, many = dims[0], dims[-1]
             loss = np.log10(np.divide(*pairs(printed, "loss", {"dim": many}, {"dim": few})))
-            yield DIM_LOSS(loss, on=printed, few=few, many=many)
+            yield TABLE.dim_loss(loss, on=printed, few=few, many=many)
         if ordered or ordered.failed:
             deep, flat = ordered.where(layers=2), ordered.where(layers=1)
             gain = np.subtract(*pairs(ordered, "held_out_accuracy", {"layers": 2}, {"layers": 1}))
-            parts = [GAIN(gain, on=ordered), ONE_LAYER(flat.values("held_out_accuracy"), on=flat)]
-            parts.append(STATISTICS(deep.values("pair_correlation"), on=deep))
+            parts = [TABLE.gain(gain, on=ordered), TABLE.one_layer(flat.values("held_out_accuracy"), on=flat)]
+            parts.append(TABLE.statistics(deep.values("pair_correlation"), on=deep))
             yield pooled(
                 "two-layer.pairs", "two layers learn what pairs of tokens say, one layer does not", parts, **BEYOND
             )
