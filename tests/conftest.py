@@ -6,6 +6,7 @@ No test sees what lies in the working copy, in the home folder or in the environ
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -27,12 +28,14 @@ SET_BY_LIBRARIES = {
     "KMP_INIT_AT_FORK",
 }  # pytest, and scikit-learn when imported
 
-# Test workers share the cores: with more threads each, small matrix products run many times slower. Set before torch loads.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-# Recorded rows come out again with the instructions that the workers of a run use. Set before numpy loads.
-os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
-os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", "X86_V4 AVX512_ICL AVX512_SPR")
+# Recorded rows come out again with the threads and the instructions that the workers of a run use. Set before numpy loads, so
+# another process says what this release of numpy calls them; the workers of a parallel run inherit the answer.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    code = "import json; from whichtoken.lab.worker import worker_environment; print(json.dumps(worker_environment()))"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    chosen = json.loads(asked.stdout)
+    for name in {"OMP_NUM_THREADS", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES"} & chosen.keys():
+        os.environ.setdefault(name, chosen[name])
 
 # Folders that are dear to fill stay where they are, whatever home a test has: fonts, and compiled kernels where they do
 # not lie beside the sources.
