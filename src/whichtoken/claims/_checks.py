@@ -1,8 +1,8 @@
 """How claims are judged: criteria that stand in a table beside a claim file, and checks of its runs.
 
 A criterion says what is stated, and which value would refute it. Called with what was measured it gives a check; `part` gives the
-check of one point and `each` those of all points. `pool_parts` makes one check of the parts of a criterion. The table of a claim
-is a TOML file of its name, with its criteria, the grids of its presets and the ranges in which `stress` searches:
+check of one point and `each` those of all points; the parts of a criterion become one check. The table of a claim is the TOML
+file of its name, with its criteria, the grids of its presets and the ranges in which `stress` searches:
 
     [sign]
     code = "alignment.sign"
@@ -15,10 +15,10 @@ is a TOML file of its name, with its criteria, the grids of its presets and the 
 
     TABLE = ClaimTable(__name__)
 
-    @pool_parts
-    def judge(self, rows):
-        yield TABLE.sign(share_of_runs(rows, "turns"), on=rows)
-        yield from TABLE.cosine.each(rows, "dim", "d{}", "d = {}", "cosine")
+    class Alignment(Claim[Point], table=TABLE):
+        def judge(self, rows):
+            yield TABLE.sign(share_of_runs(rows, "turns"), on=rows)
+            yield from TABLE.cosine.each(rows, "dim", "d{}", "d = {}", "cosine")
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from whichtoken.claims._runs import group_by
-from whichtoken.lab import Check, Grid, Mean, Predicted, Rows, pooled
+from whichtoken.claims._runs import PointT, group_by
+from whichtoken.lab import Check, Experiment, Grid, Mean, Predicted, Rows, pooled
 from whichtoken.lab.samples import Sample
 from whichtoken.lab.verdicts import Comparison, Kind, Regime, points_of
 
@@ -206,6 +206,15 @@ def pool_parts(judge: Judge) -> Judge:
             yield first.criterion.pool([first, *others], **first.fields) if isinstance(first, Part) else first
 
     return pooled_checks
+
+
+class Claim(Experiment[PointT]):
+    """A claim whose criteria, grids and ranges stand in a table; the parts that `judge` yields are pooled."""
+
+    def __init_subclass__(cls, *, table: ClaimTable) -> None:
+        super().__init_subclass__()
+        cls.presets, cls.ranges = table.presets, table.ranges
+        cls.judge = pool_parts(cls.judge)  # type: ignore[assignment, method-assign]
 
 
 def as_predicted(runs: Rows[Any], name: str, *, relative: float = 0.0, absolute: float = 0.0) -> dict[str, Any]:

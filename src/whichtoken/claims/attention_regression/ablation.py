@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.attention_regression._training import GRIDS, TrainingSet, sample_problem
-from whichtoken.lab import Experiment, Measured, Resampled, Rows, Share, log_slope
+from whichtoken.lab import Measured, Resampled, Rows, Share, log_slope
 from whichtoken.theory.attention_regression import imbalance
 
 Variant = Literal[
@@ -66,12 +66,10 @@ class Point:
     start_samples: int = 24
 
 
-class Ablation(Experiment[Point]):
+class Ablation(Claim[Point], table=TABLE):
     id = "attention-regression/ablation"
     version = 3
     needs = "torch"
-    presets = TABLE.presets
-    ranges = TABLE.ranges
     method_fields = frozenset({"variant", "start", "start_samples", "size"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -109,7 +107,6 @@ class Ablation(Experiment[Point]):
             "start_distance": _distance_to_minimizers(P, Q, problem.target @ data.whitening.root),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         default = rows.where(size=1.0, start_samples=Point.start_samples)
         yield from _escape_parts(default)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, level_ticks, points_with_errors
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.attention_regression._training import TrainingSet, exponents, sample_problem
-from whichtoken.lab import Experiment, Measured, Resampled, Rows
+from whichtoken.lab import Measured, Resampled, Rows
 
 MANY = 800  # tokens from which on the constant is read off
 KINDS: Mapping[str, str] = {
@@ -41,11 +41,10 @@ class Point:
     iterations: int = 20
 
 
-class Floor(Experiment[Point]):
+class Floor(Claim[Point], table=TABLE):
     id = "attention-regression/floor"
     version = 4
     needs = "torch"
-    presets = TABLE.presets
     method_fields = frozenset({"iterations"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -67,7 +66,6 @@ class Floor(Experiment[Point]):
         measured["evened_share"] = evened * measured["stored_share"] / measured["stored"]
         return measured | {"start": data.stored(*start)}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         wide = rows_where(rows, lambda point: not _is_narrow(point))
         longest = rows_where(wide, lambda point: point.tokens >= MANY)

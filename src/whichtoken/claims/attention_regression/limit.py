@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.checks import check_count
-from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions, as_predicted
 from whichtoken.claims._figures import Figure, legend, points_with_errors
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.attention_regression._training import distance_to_limit
-from whichtoken.lab import Experiment, Measured, Predicted, Row, Rows, log_slope
+from whichtoken.lab import Measured, Predicted, Row, Rows, log_slope
 from whichtoken.theory.attention_regression import balanced_factors, finite_context_error
 from whichtoken.theory.attention_regression.predictions import LOGIT_BOUND
 
@@ -38,11 +38,10 @@ class Point:
     tokens: int = 51_200  # of all contexts together
 
 
-class Limit(Experiment[Point]):
+class Limit(Claim[Point], table=TABLE):
     id = "attention-regression/limit"
     version = 3
     needs = "torch"
-    presets = TABLE.presets
     method_fields = frozenset({"logit_norm", "centered"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -64,7 +63,6 @@ class Limit(Experiment[Point]):
             return {}
         return {"scaled_error": Predicted(point.context * float(error)), "coverage": Predicted(error.coverage)}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         for (centered, norm), runs in group_by(rows, "centered", "logit_norm"):
             kind = "centered" if centered else "plain"

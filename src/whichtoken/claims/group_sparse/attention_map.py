@@ -16,11 +16,11 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, Predictions, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.group_sparse import _training as training
-from whichtoken.lab import Exact, Experiment, Measured, Predicted, Rows, log_slope
+from whichtoken.lab import Exact, Measured, Predicted, Rows, log_slope
 
 EQUAL_LOSS = 0.02  # at which models of different sizes are compared
 
@@ -40,11 +40,10 @@ class Point:
     batch: int = 300
 
 
-class AttentionMap(Experiment[Point]):
+class AttentionMap(Claim[Point], table=TABLE):
     id = "group-sparse/attention-map"
     version = 3
     needs = "torch"
-    presets = TABLE.presets
     method_fields = frozenset({"method", "lr", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -70,7 +69,6 @@ class AttentionMap(Experiment[Point]):
         # the end is slow: fifty steps lose less than noise
         return {"attention": Predicted(theory.attention[-50:].mean())}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         trained, by_groups = rows.where(method="batches"), ("groups", "D{}", "{} groups")
         yield from TABLE.attention.each(trained, *by_groups, "attention", predicted="attention", absolute=0.03)

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import Array, group_by, pairs
 from whichtoken.claims.group_sparse._training import first_point
-from whichtoken.lab import Experiment, Measured, Rows
+from whichtoken.lab import Measured, Rows
 
 TRAINING = 200  # pictures of digits to train on
 
@@ -33,12 +33,11 @@ class Point:
     steps: int = 250
 
 
-class Images(Experiment[Point]):
+class Images(Claim[Point], table=TABLE):
     id = "group-sparse/images"
     version = 2
     needs = "torch"
     spot = Point(steps=2)
-    presets = TABLE.presets
     method_fields = frozenset({"noise", "lr", "steps"})
 
     def absent(self, point: Point) -> str:
@@ -77,7 +76,6 @@ class Images(Experiment[Point]):
                 "all_patches": _regression(train.each(rng)[0], train.labels, *held_out),
             }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         for criterion, measure, fields in (
             (TABLE.selects, lambda runs: first_point(runs).groups * runs.values("attention"), {"noise": "fresh"}),

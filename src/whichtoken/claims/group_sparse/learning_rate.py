@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, Predictions, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions
 from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, random_problem
 from whichtoken.extras import installed, lacks
-from whichtoken.lab import Exact, Experiment, Measured, Predicted, Row, Rows
+from whichtoken.lab import Exact, Measured, Predicted, Row, Rows
 
 LARGE = 4.0  # from here on the gap of two steps stays for every number of groups
 EXPONENT = 0.4  # 1 - S below exp(-EXPONENT D) counts as exponential
@@ -48,11 +48,9 @@ class Point:
 TABLE = ClaimTable(__name__)
 
 
-class LearningRate(Experiment[Point]):
+class LearningRate(Claim[Point], table=TABLE):
     id = "group-sparse/learning-rate"
     spot = Point(method="all-blocks", groups=8, steps=10)
-    presets = TABLE.presets
-    ranges = TABLE.ranges
     method_fields = frozenset({"rate", "steps", "method", "batch"})
 
     def absent(self, point: Point) -> str:
@@ -70,7 +68,6 @@ class LearningRate(Experiment[Point]):
         log_leakage = -np.logaddexp(0.0, law.gap - np.log(point.groups - 1))
         return {"log_leakage": Predicted(log_leakage), "gap": Predicted(law.gap), "content": Predicted(law.content)}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         on_map, blocks = rows.where(method="map"), rows.where(method="all-blocks", sigma=0.5)
         long = rows_where(

@@ -16,12 +16,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions, as_predicted
 from whichtoken.claims._figures import Axes, Figure, band, legend
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import GroupSizes
-from whichtoken.lab import Exact, Experiment, Measured, Predicted, Rows, log_slope
+from whichtoken.lab import Exact, Measured, Predicted, Rows, log_slope
 
 TARGET_LOSS = 0.01
 TRAINED_LOSS = 0.02  # that real training can reach
@@ -42,11 +42,10 @@ class Point(GroupSizes):
     batch: int = 400
 
 
-class Trajectory(Experiment[Point]):
+class Trajectory(Claim[Point], table=TABLE):
     id = "group-sparse/trajectory"
     version = 3
     needs = "torch"
-    presets = TABLE.presets
     method_fields = frozenset({"method", "lr", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -87,7 +86,6 @@ class Trajectory(Experiment[Point]):
             "loss_curve": Predicted(theory.loss[_checkpoints(point)]),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         for (method, groups, sigma), runs in group_by(_batch_rows(rows), "method", "groups", "sigma"):
             label, words = f"{method}.{_task(groups, sigma)}", _words(runs)

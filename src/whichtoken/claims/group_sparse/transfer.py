@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Axes, Figure, band, level_ticks
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
-from whichtoken.lab import Experiment, Measured, Rows
+from whichtoken.lab import Measured, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets import GroupSparse
@@ -51,12 +51,11 @@ class Point:
     batch: int = 200
 
 
-class Transfer(Experiment[Point]):
+class Transfer(Claim[Point], table=TABLE):
     id = "group-sparse/transfer"
     version = 2
     needs = "torch"
     spot = Point(groups=4, group_dim=4, pretraining=1.0, batch=50)
-    presets = TABLE.presets
     method_fields = frozenset({"pretraining", "pretraining_lr", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -85,7 +84,6 @@ class Transfer(Experiment[Point]):
             "trained_attention_difference": max(abs(a - b) for a, b in zip(trained, errors, strict=False)),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         standard = rows.where(groups=16, group_dim=8, same_group=True, margin=0.3)
         ratio = _errors(standard, "transferred", 100) / _errors(standard, "all-variables", 100)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._problems import ProblemSize, key_query_limit, share_of_repeats
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.lab import Experiment, Measured, Rows
+from whichtoken.lab import Measured, Rows
 
 # Divergence of the start from the direction, and its norm. The theorem has a cone that is narrow and far out enough, of a size
 # that depends on the problem and was not read; ours was chosen after pilots, in which norm 100 lost 2 % of the runs. Two of 238
@@ -37,10 +37,9 @@ class Point(ProblemSize):
     steps: int = 2000
 
 
-class Cone(Experiment[Point]):
+class Cone(Claim[Point], table=TABLE):
     id = "mirror-descent/cone"
     version = 3
-    presets = TABLE.presets
     method_fields = frozenset({"p", "divergence", "norm", "lr", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -64,7 +63,6 @@ class Cone(Experiment[Point]):
             "growth": (descent.final.log_norm - half.log_norm) / math.log(point.steps / (point.steps // 2)),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         optimal = Rows((row for row in rows if row.measured["locally_optimal"]), rows.failed)
         if narrow := optimal.where(divergence=NARROW, norm=FARTHEST):

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes, plot_medians
 from whichtoken.claims._problems import ProblemSize, Vector, cosine, draw_problem, key_query_limit
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, worst_of_runs
-from whichtoken.lab import Experiment, Measured, Row, Rows
+from whichtoken.lab import Measured, Row, Rows
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0)  # the geometries whose limits are compared
 PLANE = np.array([[1, 2], [3, 4]])  # the two entries of W whose plane the trajectories are drawn in, as in the source
@@ -33,11 +33,9 @@ class Point(ProblemSize):
     steps: int = 2000
 
 
-class MirrorDirection(Experiment[Point]):
+class MirrorDirection(Claim[Point], table=TABLE):
     id = "mirror-descent/direction"
     version = 4
-    presets = TABLE.presets
-    ranges = TABLE.ranges
     method_fields = frozenset({"p", "lr", "steps", "start"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -63,7 +61,6 @@ class MirrorDirection(Experiment[Point]):
             "destination": _plane_entries(own),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         groups = [(p, f"p{p:g}", f"p = {p:g}, {len(runs)} runs, {len(runs.failed)} failed", runs)
                   for p, runs in group_by(rows, "p")]  # fmt: skip

@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes, points_with_errors
 from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import mean_of_runs, pairs, rows_where
-from whichtoken.lab import Experiment, Measured, Rows
+from whichtoken.lab import Measured, Rows
 
 TABLE = ClaimTable(__name__)
 
@@ -30,10 +30,9 @@ class Point(ProblemSize):
     steps: int = 2000
 
 
-class MirrorInitialization(Experiment[Point]):
+class MirrorInitialization(Claim[Point], table=TABLE):
     id = "mirror-descent/initialization"
     version = 2
-    presets = TABLE.presets
     method_fields = frozenset({"p", "start", "lr", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -51,7 +50,6 @@ class MirrorInitialization(Experiment[Point]):
             "locally_optimal": locally_optimal(scores, descent.selected, limit.support),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         best = partial(mean_of_runs, quantity="best_tokens")
         yield from TABLE.best.each(rows.where(start=0.0), "p", "p{:g}", "p = {:g}", best)

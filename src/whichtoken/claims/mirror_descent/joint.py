@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, as_predicted
 from whichtoken.claims._figures import Axes, Figure, label_axes
 from whichtoken.claims._problems import cosine, decoder_limit, share_of_repeats
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.lab import Exact, Experiment, Mean, Measured, Predicted, Resampled, Row, Rows
+from whichtoken.lab import Exact, Mean, Measured, Predicted, Resampled, Row, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets import AttentionProblem
@@ -57,10 +57,9 @@ class Point:
     steps: int = 20000
 
 
-class Joint(Experiment[Point]):
+class Joint(Claim[Point], table=TABLE):
     id = "mirror-descent/joint"
     version = 2
-    presets = TABLE.presets
     method_fields = frozenset({"p", "rule", "lr", "lr_decoder", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -97,7 +96,6 @@ class Joint(Experiment[Point]):
         """Growth in plain flow, as `joint_flow_growth` explains: of |v|_p with log t, of |W|_p with log log t."""
         return {"decoder_slope": Predicted(1.0), "weight_slope": Predicted(point.p)} if point.rule == "flow" else {}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         if plane := rows.where(problem="plane"):
             same = [row.measured["tokens"] == PLANE_TOKENS[row.point.p] for row in plane if row.point.p in PLANE_TOKENS]

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._problems import cosine, decoder_limit, draw_problem, key_query_limit, share_of_repeats
 from whichtoken.claims._runs import group_by
-from whichtoken.lab import Experiment, Measured, Row, Rows
+from whichtoken.lab import Measured, Row, Rows
 
 NEAR = 0.999  # smallest cosine at which a limit counts as reached
 TABLE = ClaimTable(__name__)
@@ -36,10 +36,8 @@ class Point:
     steps: int = 10000
 
 
-class JointConvergence(Experiment[Point]):
+class JointConvergence(Claim[Point], table=TABLE):
     id = "mirror-descent/joint-conditions"
-    presets = TABLE.presets
-    ranges = TABLE.ranges
     method_fields = frozenset({"p", "lr", "lr_decoder", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -62,7 +60,6 @@ class JointConvergence(Experiment[Point]):
             "cosine_decoder": cosine(decoder, descent.final.decoder.direction),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         for (p, lr, lr_decoder), runs in group_by(rows, "p", "lr", "lr_decoder"):
             label, words = f"p{p:g}.v{lr_decoder:g}", f"p = {p:g}, steps of {lr:g} and {lr_decoder:g}"

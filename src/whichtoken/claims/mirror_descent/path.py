@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims._problems import ProblemSize, key_query_limit
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs
-from whichtoken.lab import Experiment, Measured, Rows
+from whichtoken.lab import Measured, Rows
 
 RADII = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 JUDGED = 300.0  # radius at which the divergence is judged
@@ -32,10 +32,9 @@ class Point(ProblemSize):
     p: float = 2.0
 
 
-class Path(Experiment[Point]):
+class Path(Claim[Point], table=TABLE):
     id = "mirror-descent/path"
     version = 3
-    presets = TABLE.presets
     method_fields = frozenset({"p"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -56,7 +55,6 @@ class Path(Experiment[Point]):
             "log_excess": path.log_excess,
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         judged = partial(mean_of_runs, quantity="judged", failed=1.0)
         yield from TABLE.limit.each(rows, "p", "p{:g}", "p = {:g}", judged)

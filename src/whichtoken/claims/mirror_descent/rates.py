@@ -17,11 +17,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Axes, Figure, label_axes
 from whichtoken.claims._problems import ProblemSize, draw_problem, key_query_limit
 from whichtoken.claims._runs import group_by, resampled_runs, rows_where
-from whichtoken.lab import Experiment, Measured, Predicted, Resampled, Rows
+from whichtoken.lab import Measured, Predicted, Resampled, Rows
 
 WINDOW = 20  # the divergence jitters near the limit: the end of a decade is a mean over this many steps
 EARLY = 6  # exponents of plain steps are fitted after a sixth of the logarithmic time
@@ -42,10 +42,9 @@ class Point(ProblemSize):
     loss: Literal["logistic", "exponential", "linear"] = "logistic"
 
 
-class Rates(Experiment[Point]):
+class Rates(Claim[Point], table=TABLE):
     id = "mirror-descent/rates"
     version = 3
-    presets = TABLE.presets
     method_fields = frozenset({"p", "rule", "lr", "steps", "loss"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -85,7 +84,6 @@ class Rates(Experiment[Point]):
             "bound": Predicted(-proven_divergence_rate(point.p)),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         long, short = (rows_where(rows, holds) for holds in (_is_long, lambda point: not _is_long(point)))
         for (rule, p), trained in sorted(group_by(long, "rule", "p"), key=lambda group: group[0]):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Checks, ClaimTable, Criterion, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Criterion
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.mirror_descent import _comparison as comparison
@@ -29,7 +29,7 @@ from whichtoken.claims.mirror_descent._comparison import (
     share_above_initial,
 )
 from whichtoken.datasets.corpora import IMDB_FILES, data_file, find_data, missing_reader
-from whichtoken.lab import Check, Experiment, Measured, Rows
+from whichtoken.lab import Check, Measured, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets.review_files import Reviews
@@ -61,12 +61,11 @@ class Point:
     batch: int = 16
 
 
-class ReviewGeometries(Experiment[Point]):
+class ReviewGeometries(Claim[Point], table=TABLE):
     id = "mirror-descent/reviews"
     version = 3
     needs = "torch"
     spot = Point(epochs=1, reviews=80, validation=40, test=40)
-    presets = TABLE.presets
     method_fields = frozenset({"method", "lr", "block"})
 
     def absent(self, point: Point) -> str:
@@ -93,7 +92,6 @@ class ReviewGeometries(Experiment[Point]):
         model, measured = comparison.train_transformer(build, point, task, rng)
         return measured | _pivot_scores(model, codes)
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         compared = rows.where(block=rows[0].point.block if rows else Point.block)
         depths = compared.levels("layers") or [Point.layers]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.mirror_descent import _comparison as comparison
 from whichtoken.claims.mirror_descent._comparison import METHODS, Method, effective_share, largest_entries, pair_by_seed
-from whichtoken.lab import Experiment, Measured, Rows, not_run
+from whichtoken.lab import Measured, Rows, not_run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,12 +51,11 @@ class Point:
 TABLE = ClaimTable(__name__)
 
 
-class Vision(Experiment[Point]):
+class Vision(Claim[Point], table=TABLE):
     id = "mirror-descent/vision"
     version = 3
     needs = "torch"
     spot = Point(epochs=1, train=80, validation=40, test=40)
-    presets = TABLE.presets
     method_fields = frozenset({"method", "lr"})
 
     def absent(self, point: Point) -> str:

@@ -18,12 +18,12 @@ from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, Part, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Part
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import each_point, group_by, mean_of_runs, resampled_runs
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, train_with
-from whichtoken.lab import Experiment, Mean, Measured, Row, Rows
+from whichtoken.lab import Mean, Measured, Row, Rows
 
 BETA1 = 0.9
 # which claim a setting gets is decided before the run, by the margin that is usual at the default size
@@ -45,10 +45,9 @@ class Point(ProblemSize):
     steps: int = 8000
 
 
-class AdamGeometry(Experiment[Point]):
+class AdamGeometry(Claim[Point], table=TABLE):
     id = "optimizers/adam"
     version = 2
-    presets = TABLE.presets
     method_fields = frozenset({"beta2", "lr", "lr_power", "eps", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -68,7 +67,6 @@ class AdamGeometry(Experiment[Point]):
             "ratio": point.lr * margin / speed_limit(point.beta2),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         constant = group_by(rows.where(lr_power=0.0, eps=0.0), "beta2", "lr")
         parts = [part for (beta2, lr), runs in constant for part in _constant_parts(beta2, lr, runs)]

@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, format_norms, label_axes
 from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, mean_of_runs, pairs, resampled_runs
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, norm_name, train_with
-from whichtoken.lab import Experiment, Measured, Row, Rows
+from whichtoken.lab import Measured, Row, Rows
 
 TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
     "gd": ("normalized-gd", {"lr": 0.2}, "nuclear"),
@@ -39,10 +39,9 @@ class Point(ProblemSize):
     steps: int = 8000
 
 
-class KeysQueries(Experiment[Point]):
+class KeysQueries(Claim[Point], table=TABLE):
     id = "optimizers/keys-queries"
     version = 2
-    presets = TABLE.presets
     method_fields = frozenset({"method", "depth", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -61,7 +60,6 @@ class KeysQueries(Experiment[Point]):
             "rank": float(values.sum() ** 2 / (values**2).sum()),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         own, none = [], []
         for name, runs in group_by(rows.where(depth=2), "method"):

@@ -16,12 +16,12 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Axes, Figure, draw_table, format_norms, label_axes
 from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, norm_name, train_with
-from whichtoken.lab import Experiment, Measured, Resampled, Row, Rows
+from whichtoken.lab import Measured, Resampled, Row, Rows
 from whichtoken.lab.verdicts import Kind, Regime
 
 MethodName = Literal[
@@ -58,11 +58,9 @@ class Point(ProblemSize):
     steps: int = 8000
 
 
-class Margins(Experiment[Point]):
+class Margins(Claim[Point], table=TABLE):
     id = "optimizers/margins"
     version = 2
-    presets = TABLE.presets
-    ranges = TABLE.ranges
     method_fields = frozenset({"method", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -82,7 +80,6 @@ class Margins(Experiment[Point]):
             "tokens": run.selected,
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         runs_of = dict(group_by(rows, "method"))
         for group, names in GROUPS.items():

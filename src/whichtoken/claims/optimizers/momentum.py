@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._problems import draw_problem
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, values_with_failures
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, norm_name, train_with
-from whichtoken.lab import Exact, Experiment, Measured, Row, Rows
+from whichtoken.lab import Exact, Measured, Row, Rows
 
 # which claim a setting gets is decided before the run, by the margins that are usual at the default size
 USUAL_MARGINS = {"linf": 2.2, "spectral": 0.6, "l2": 0.32}
@@ -44,10 +44,9 @@ class Point:
     steps: int = 8000
 
 
-class Momentum(Experiment[Point]):
+class Momentum(Claim[Point], table=TABLE):
     id = "optimizers/momentum"
     version = 2
-    presets = TABLE.presets
     method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -69,7 +68,6 @@ class Momentum(Experiment[Point]):
             "ratio": point.lr * certificate.margin / math.log(1.0 / point.momentum),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         for criterion, problem in ((TABLE.linear, "linear"), (TABLE.decaying, "random")):
             for (method, momentum), runs in group_by(rows.where(problem=problem, lr_power=0.5), "method", "momentum"):

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, draw_table
 from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.optimizers._methods import METHODS, train_with
 from whichtoken.claims.optimizers.margins import MethodName
-from whichtoken.lab import Experiment, Measured, Rows, Share
+from whichtoken.lab import Measured, Rows, Share
 
 TABLE = ClaimTable(__name__)
 
@@ -30,10 +30,9 @@ class Point(ProblemSize):
     steps: int = 4000
 
 
-class SelectedTokens(Experiment[Point]):
+class SelectedTokens(Claim[Point], table=TABLE):
     id = "optimizers/tokens"
     version = 2
-    presets = TABLE.presets
     method_fields = frozenset({"method", "steps", "start"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -41,7 +40,6 @@ class SelectedTokens(Experiment[Point]):
         run = train_with(METHODS[point.method], problem, start, point.steps)
         return {"tokens": run.selected, "best": np.mean(run.selected == problem.token_scores.argmax(axis=1))}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         for start, runs in group_by(rows, "start"):
             words = f"start {start:g}"

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions, as_predicted
 from whichtoken.claims._figures import Axes, Figure, legend, points_with_errors
 from whichtoken.claims._runs import each_point, rows_where, share_of_runs
 from whichtoken.claims.sparse_tokens import _tasks as tasks
-from whichtoken.lab import Experiment, Measured, Predicted, Rows, log_slope
+from whichtoken.lab import Measured, Predicted, Rows, log_slope
 
 if TYPE_CHECKING:
     from whichtoken.theory.sparse_tokens import TwoSteps
@@ -88,11 +88,9 @@ def _words(point: Point) -> str:
     return "; ".join([*parts, *(words for _, words in _special(point))])
 
 
-class Alignment(Experiment[Point]):
+class Alignment(Claim[Point], table=TABLE):
     id = "sparse-tokens/alignment"
     version = 2
-    presets = TABLE.presets
-    ranges = TABLE.ranges
     method_fields = frozenset({"loss", "lr_readout", "bias_correction", "reuse"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -129,7 +127,6 @@ class Alignment(Experiment[Point]):
         names = ("alignment", "query_norm", "readout_alignment", "approach_constant")
         return {name: Predicted(getattr(steps, name)) for name in names}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         few = rows_where(rows, lambda point: point.samples_per_dim < MANY)
         points = list(each_point(few))

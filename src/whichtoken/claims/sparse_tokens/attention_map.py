@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions, as_predicted
 from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, each_point
 from whichtoken.claims.sparse_tokens._tasks import (
@@ -28,7 +28,7 @@ from whichtoken.claims.sparse_tokens._tasks import (
     task_of,
     task_words,
 )
-from whichtoken.lab import Experiment, Measured, Predicted, Rows
+from whichtoken.lab import Measured, Predicted, Rows
 
 RIDGE = 1e-2
 FRESH = 2000  # sequences on which mistakes are counted
@@ -47,11 +47,10 @@ class Point(OneSignalToken):
     positions: Literal["uniform", "early"] = "uniform"  # early: place l has weight 1 / l
 
 
-class AmplifiedTokens(Experiment[Point]):
+class AmplifiedTokens(Claim[Point], table=TABLE):
     id = "sparse-tokens/attention-map"
     version = 2  # places drawn all at once
     needs = "torch"
-    presets = TABLE.presets
     method_fields = frozenset({"inverse_temperature"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -89,7 +88,6 @@ class AmplifiedTokens(Experiment[Point]):
             "all_tokens_error": Predicted(linear.test_error, linear.error_estimate),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         points = list(each_point(rows))
         early = [(point, runs) for point, runs in points if point.positions == "early"]

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, Predictions, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions
 from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import (
@@ -30,7 +30,7 @@ from whichtoken.claims.sparse_tokens._tasks import (
     split_tasks,
     task_of,
 )
-from whichtoken.lab import Experiment, Measured, Predicted, Rows
+from whichtoken.lab import Measured, Predicted, Rows
 
 LARGE = 100  # parameters from which the limit is held to 4 %; below, finite size shows, as one over the parameters
 SEARCHED = (0.6, 1.5)  # multiples of the predicted capacity
@@ -68,11 +68,9 @@ def _words(point: Point) -> str:
     return f"{model[point.model]}, {point.length} tokens, d = {point.dim}"
 
 
-class Capacity(Experiment[Point]):
+class Capacity(Claim[Point], table=TABLE):
     id = "sparse-tokens/capacity"
     version = 2
-    presets = TABLE.presets
-    ranges = TABLE.ranges
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         expected = float(self.predict(point)["capacity"].value) * point.dim
@@ -88,7 +86,6 @@ class Capacity(Experiment[Point]):
         capacity = sparse_tokens.capacity(model=point.model, **task_of(point), **query, accuracy=accuracy)
         return {"capacity": Predicted(capacity, accuracy * capacity)}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         for name, point, runs in split_by_name(rows, _name):
             predicted = runs.predicted("capacity")

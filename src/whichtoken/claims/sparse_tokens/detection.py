@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions, as_predicted
 from whichtoken.claims._figures import Axes, Figure, legend, points_on_theory
 from whichtoken.claims._runs import Array, rows_where
 from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
-from whichtoken.lab import Experiment, Mean, Measured, Predicted, Rows, Share
+from whichtoken.lab import Mean, Measured, Predicted, Rows, Share
 from whichtoken.lab.samples import Interval
 from whichtoken.lab.verdicts import points_of
 
@@ -47,10 +47,9 @@ class Point:
     draws: int = 1000  # and those that give the error
 
 
-class Detection(Experiment[Point]):
+class Detection(Claim[Point], table=TABLE):
     id = "sparse-tokens/detection"
     version = 2  # predictions from more draws
-    presets = TABLE.presets
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         strength = _strength(point)
@@ -78,7 +77,6 @@ class Detection(Experiment[Point]):
             "attention_error": Predicted(oracle.error, 2 * oracle.standard_error),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         longest = max((row.point.length for row in (*rows, *rows.failed)), default=0)
         rules = {rule: rows.where(rule=rule) for rule in RULES}

@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, Criterion, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Criterion, Predictions, as_predicted
 from whichtoken.claims._figures import Figure, legend, level_ticks, points_on_theory
 from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens._tasks import OneSignalToken
-from whichtoken.lab import Check, Experiment, Measured, Predicted, Rows
+from whichtoken.lab import Check, Measured, Predicted, Rows
 
 MODELS = {"attention": "attention", "pooled": "mean pooling", "vectorized": "linear on all tokens"}
 LEAST = 1e-12  # ratio of excess errors that stands for none
@@ -67,10 +67,9 @@ def _name(point: Point) -> str:
     return ".".join([name, *(word for word, applies in special.items() if applies)])
 
 
-class Errors(Experiment[Point]):
+class Errors(Claim[Point], table=TABLE):
     id = "sparse-tokens/errors"
     version = 2  # reuse has a theory of its own
-    presets = TABLE.presets
     method_fields = frozenset({"model", "inverse_temperature", "ridge", "loss", "split"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -117,7 +116,6 @@ class Errors(Experiment[Point]):
             }
         return predicted
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         curves = rows_where(rows, lambda point: point.ridge > 0)
         named = list(tasks.split_by_name(curves, _name))

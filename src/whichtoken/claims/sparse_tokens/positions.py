@@ -21,13 +21,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions, as_predicted
 from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens.capacity import LARGE, separable_samples
 from whichtoken.claims.sparse_tokens.errors import MODELS, TEST_ERROR, TRAIN_LOSS
-from whichtoken.lab import Experiment, Measured, Predicted, Rows
+from whichtoken.lab import Measured, Predicted, Rows
 
 RIDGE = 1e-2
 ALIGNMENT, TEMPERATURE = 0.8, 1.0  # of the query whose capacity is measured, and of every query
@@ -51,9 +51,8 @@ class Point:
     samples_per_dim: float = 2.0  # of the readout, and of the query before
 
 
-class Positions(Experiment[Point]):
+class Positions(Claim[Point], table=TABLE):
     id = "sparse-tokens/positions"
-    presets = TABLE.presets
     method_fields = frozenset({"model"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -86,7 +85,6 @@ class Positions(Experiment[Point]):
             "test_error": Predicted(readout.test_error, readout.error_estimate),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         criteria = {
             ("errors", False): TABLE.errors,

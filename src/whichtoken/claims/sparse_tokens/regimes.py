@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, Predictions, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions
 from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims._runs import Array, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import OneSignalToken, fit_given_query, split_tasks, task_of
-from whichtoken.lab import Experiment, Measured, Predicted, Rows
+from whichtoken.lab import Measured, Predicted, Rows
 
 ACCURACY = 5e-3  # relative, of predicted errors
 LEAST = 1e-300  # stands for the errors of strong signals, which underflow
@@ -36,10 +36,9 @@ class Point(OneSignalToken):
     ridge: float = 1e-2
 
 
-class Regimes(Experiment[Point]):
+class Regimes(Claim[Point], table=TABLE):
     id = "sparse-tokens/regimes"
     version = 2
-    presets = TABLE.presets
     method_fields = frozenset({"ridge"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -64,7 +63,6 @@ class Regimes(Experiment[Point]):
             "advantage": Predicted(_halvings(pooled.test_error, attention.test_error), relative / math.log(2)),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         groups = [
             (f"{letter}{level:g}{ending}", runs)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Checks, ClaimTable
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run, group_by, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import Start, Vector, selection_limit, take_first_step
-from whichtoken.lab import Check, Experiment, Measured, Rows, pooled
+from whichtoken.lab import Check, Measured, Rows, pooled
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
@@ -61,10 +61,9 @@ class Point:
     descent_steps: int = 20_000
 
 
-class Assumptions(Experiment[Point]):
+class Assumptions(Claim[Point], table=TABLE):
     id = "trained-embeddings/assumptions"
     version = 3
-    presets = TABLE.presets
     method_fields = frozenset({"lr", "arc_length", "start_norm", "descent_lr", "descent_steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

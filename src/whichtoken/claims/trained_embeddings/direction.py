@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims._runs import every_run, rows_where, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import FlowPoint, draw_start, measure_flow
-from whichtoken.lab import Check, Every, Experiment, Mean, Measured, Row, Rows, Worst, pooled
+from whichtoken.lab import Check, Every, Mean, Measured, Row, Rows, Worst, pooled
 
 THIN = 6  # sums over pairs of tokens are computed at every sixth recorded position
 CASES = {
@@ -37,11 +37,9 @@ class Point(FlowPoint):
     arc_length: float = 300.0
 
 
-class ClsDirection(Experiment[Point]):
+class ClsDirection(Claim[Point], table=TABLE):
     id = "trained-embeddings/direction"
     version = 3
-    presets = TABLE.presets
-    ranges = TABLE.ranges
     method_fields = frozenset({"lr", "step", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -72,7 +70,6 @@ class ClsDirection(Experiment[Point]):
             "dominant": dominant,  # Lemma 17
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         cases = {case: runs for case, runs in _cases(rows).items() if runs or runs.failed}
         if not cases:

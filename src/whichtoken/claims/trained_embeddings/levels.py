@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Exact, Experiment, Measured, Rows, pooled
+from whichtoken.lab import Exact, Measured, Rows, pooled
 from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
@@ -47,11 +47,10 @@ class Point:
     balanced: bool = False  # drop the surplus of the more frequent label, about 50 of 4000 sequences
 
 
-class Levels(Experiment[Point]):
+class Levels(Claim[Point], table=TABLE):
     id = "trained-embeddings/levels"
     version = 4
     spot = Point(sequences=200, length=32, dim=32, epochs=4, drop=2)
-    presets = TABLE.presets
     method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value", "balanced"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

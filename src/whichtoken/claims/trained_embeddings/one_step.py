@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Checks, ClaimTable, PaperAtMost, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, PaperAtMost
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.trained_embeddings._reviews import CORPORA, missing_reviews, review_counts
 from whichtoken.claims.trained_embeddings._starts import Vector, random_parameters
-from whichtoken.lab import Experiment, Measured, Predicted, Row, Rows, Worst, log_slope
+from whichtoken.lab import Measured, Predicted, Row, Rows, Worst, log_slope
 from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
@@ -48,11 +48,9 @@ class Point:
     lr: float = 100.0  # for the norms and the loss after the step; the errors are per unit of it
 
 
-class OneStep(Experiment[Point]):
+class OneStep(Claim[Point], table=TABLE):
     id = "trained-embeddings/one-step"
     version = 3
-    presets = TABLE.presets
-    ranges = TABLE.ranges
     method_fields = frozenset({"lr"})
 
     def absent(self, point: Point) -> str:
@@ -92,7 +90,6 @@ class OneStep(Experiment[Point]):
             "cls_norm": Predicted(bounds.cls_norm),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         cases = [
             (source if value == "random" else f"{source}.{value}", runs)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Experiment, Measured, Rows, Worst, pooled
+from whichtoken.lab import Measured, Rows, Worst, pooled
 
 STATED: dict[str, Any] = {"kind": "paper-statement", "regime": "as-stated"}
 D_1 = {
@@ -42,11 +42,10 @@ class Point:
     arc_length: float = 100.0
 
 
-class ProofSteps(Experiment[Point]):
+class ProofSteps(Claim[Point], table=TABLE):
     id = "trained-embeddings/proof-steps"
     version = 1
     spot = Point(dim=512)
-    presets = TABLE.presets
     method_fields = frozenset({"lr", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

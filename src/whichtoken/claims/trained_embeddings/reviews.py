@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import group_by, pairs, rows_where
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Experiment, Measured, Rows
+from whichtoken.lab import Measured, Rows
 from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
@@ -45,11 +45,10 @@ class Point:
     logit_scale: Literal["1", "1/sqrt(d)"] = "1"  # of the scores in front of the softmax; the paper prints none
 
 
-class ReviewImportance(Experiment[Point]):
+class ReviewImportance(Claim[Point], table=TABLE):
     id = "trained-embeddings/reviews"
     version = 3
     spot = Point(source="synthetic", reviews=200, dim=16, epochs=2, drops=(1,))
-    presets = TABLE.presets
     method_fields = frozenset({"dim", "epochs", "drops", "lr", "train_value", "logit_scale"})
 
     def absent(self, point: Point) -> str:
@@ -75,7 +74,6 @@ class ReviewImportance(Experiment[Point]):
             measured |= {"held_out": history.held_out_accuracies, "regression": _regression(train, test)}
         return measured
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         whole = rows_where(rows, lambda point: point.source == "synthetic" or not point.reviews)
         for case, regime in CASES.items():

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Exact, Experiment, Measured, Rows, Worst, pooled
+from whichtoken.lab import Exact, Measured, Rows, Worst, pooled
 from whichtoken.lab.instances import Lemma
 
 if TYPE_CHECKING:
@@ -57,10 +57,9 @@ def _least_multiplier(instance: Any, _: Any) -> Any:
     return min(first @ first, second @ second) - first @ second
 
 
-class SelectionConditions(Experiment[Point]):
+class SelectionConditions(Claim[Point], table=TABLE):
     id = "trained-embeddings/selection-conditions"
     version = 4
-    presets = TABLE.presets
     method_fields = frozenset({"lr", "step", "arc_length"})
     lemmas = (
         Lemma(
@@ -97,7 +96,6 @@ class SelectionConditions(Experiment[Point]):
             "slack": loose_share(start, direction, limit),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         dims = [row.point.dim for row in (*rows, *rows.failed)]
         if not dims:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run, rows_where
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Experiment, Measured, Row, Rows, Worst
+from whichtoken.lab import Measured, Row, Rows, Worst
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
@@ -75,10 +75,9 @@ class Point:
         return self.multiple * 4.0 * (2 * self.pairs) ** 2 * self.length**2
 
 
-class Theorem(Experiment[Point]):
+class Theorem(Claim[Point], table=TABLE):
     id = "trained-embeddings/theorem"
     version = 2
-    presets = TABLE.presets
     method_fields = frozenset({"multiple", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -104,7 +103,6 @@ class Theorem(Experiment[Point]):
             **_rivals(start),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         for code, (what, holds) in EVERY_RUN.items():
             for name, equal in (("equal", True), ("unequal", False)):

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import each_point, pairs, rows_where
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Experiment, Measured, Row, Rows, pooled
+from whichtoken.lab import Measured, Row, Rows, pooled
 
 DIM = 2048  # of the paper
 CONVERGED = 40  # smallest number of epochs after which a loss is held against the order that the paper gives
@@ -57,11 +57,10 @@ class Point:
     logit_scale: Literal["1", "1/sqrt(d)"] = "1"  # of the scores in front of both softmaxes; the paper prints none
 
 
-class TwoLayer(Experiment[Point]):
+class TwoLayer(Claim[Point], table=TABLE):
     id = "trained-embeddings/two-layer"
     version = 3
     spot = Point(source="synthetic", reviews=100, dim=16, epochs=2, drops=(1,), batch_size=32)
-    presets = TABLE.presets
     method_fields = frozenset(
         {"layers", "dim", "epochs", "drops", "batch_size", "lr", "train_value", "held_out", "logit_scale"}
     )
@@ -109,7 +108,6 @@ class TwoLayer(Experiment[Point]):
             "pair_outputs": [round(float(output), 4) for output in outputs],
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         reviews = rows_where(rows, lambda point: point.source != "pairs")
         deep = reviews.where(layers=2)
