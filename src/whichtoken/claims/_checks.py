@@ -131,9 +131,7 @@ AtLeast = partial(Criterion, "at least")
 AtMost = partial(Criterion, "at most")
 Equals = partial(Criterion, "equal")
 # what the authors of a paper state
-PaperAtLeast = partial(AtLeast, kind="paper-statement")
 PaperAtMost = partial(AtMost, kind="paper-statement")
-PaperEquals = partial(Equals, kind="paper-statement")
 # bounds that we chose
 Above = partial(Criterion, "at least", kind="our-threshold")
 Below = partial(Criterion, "at most", kind="our-threshold")

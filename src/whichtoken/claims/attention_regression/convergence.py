@@ -16,11 +16,11 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, ClaimTable, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Axes, Figure, legend
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.attention_regression._training import GRIDS, WORDS, run_population, run_rate, run_tokens
-from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows, log_slope
+from whichtoken.lab import Measured, Resampled, Row, Rows, log_slope
 from whichtoken.theory.attention_regression import gram_rate
 
 ADAMS = ("adam", "adam-raw")
@@ -48,82 +48,10 @@ class Point:
     budget: int = 60  # gradient evaluations
 
 
-def population_grids(
-    method: str, seeds: int, budget: int, conditions: Sequence[float] = (1.0, 10.0, 100.0, 1000.0)
-) -> list[Grid]:
-    """Ill-conditioned targets, then ill-conditioned covariances."""
-    return [
-        Grid(method=method, target=list(conditions), budget=budget, seeds=seeds),
-        Grid(method=method, covariance=list(conditions[1:]), budget=budget, seeds=seeds),
-    ]
-
-
-def narrow_grid(seeds: int) -> Grid:
-    """Fewer outputs than features: one factor alone moves the directions that no output asks for."""
-    return Grid(method="gram-quarter", outputs=[2, 5], target=[1.0, 10.0], budget=40, seeds=seeds)
-
-
-def token_grids(
-    tokens: int, dim: int, conditions: Sequence[float], budgets: dict[str, int], seeds: int, start: str
-) -> list[Grid]:
-    """Every method on the same noisy training sets; target and covariance have the same condition number."""
-    return [
-        Grid(
-            setting="tokens", dim=dim, tokens=tokens, noise=0.1, target=k, covariance=k, start=start, method=method,
-            budget=budget, seeds=seeds,
-        )
-        for k in conditions
-        for method, budget in budgets.items()
-    ]  # fmt: skip
-
-
-def rate_grid(conditions: Sequence[float], seeds: int, tokens: int = 800) -> Grid:
-    """Little noise and short logits, so that there is a way to go to the floor."""
-    return Grid(
-        setting="rate", dim=6, tokens=tokens, noise=0.01, target=list(conditions), method="gram-quarter",
-        budget=20, seeds=seeds,
-    )  # fmt: skip
-
-
-BUDGETS = {"gram": 40, "covariance": 100, "adam": 100, "adam-raw": 100, "gradient": 50, "gradient-raw": 50, "muon": 60,
-           "lbfgs": 80, "alternating": 40, "gauss-newton": 40, "last-layer": 1}  # fmt: skip
-POPULATION_BUDGETS = {"gradient-raw": 1000, "adam-raw": 1000, "lbfgs": 200, "alternating": 50, "gauss-newton": 50}
-
-
-class Convergence(Experiment[Point]):
+class Convergence(Claim[Point], table=TABLE):
     id = "attention-regression/convergence"
     version = 4
     needs = "torch"
-    presets = {
-        "quick": (
-            rate_grid([1.0, 10.0], 16, tokens=400),
-            *population_grids("gram-quarter", 8, 30),
-            narrow_grid(6),
-            Grid(method="covariance", target=10.0, budget=200, seeds=(16, 32)),
-            Grid(method="covariance", target=100.0, budget=700, seeds=(16, 32)),
-            *token_grids(200, 4, [1.0], {"gram": 20, "last-layer": 1}, 16, "same"),
-        ),
-        "full": (
-            rate_grid([1.0, 10.0], 24),
-            rate_grid([100.0, 1000.0], 80),
-            *population_grids("gram-quarter", 10, 40),
-            narrow_grid(10),
-            *population_grids("gram", 10, 20),
-            Grid(method="covariance", target=[1.0, 10.0, 100.0, 1000.0], budget=9000, seeds=8),
-            Grid(method="covariance", covariance=[10.0, 100.0, 1000.0], budget=9000, seeds=2),  # for the picture
-            *(
-                grid
-                for method, budget in POPULATION_BUDGETS.items()
-                for grid in population_grids(method, 2, budget, (1.0, 100.0))
-            ),
-            *token_grids(
-                800, 6, [1.0], {method: BUDGETS[method] for method in ("gram", *ADAMS, "last-layer")}, 10, "same"
-            ),
-            *token_grids(800, 6, [10.0, 100.0], BUDGETS, 10, "same"),
-        ),
-        "map": (rate_grid([1.0], 10, tokens=400),),
-    }
-    ranges = TABLE.ranges
     method_fields = frozenset({"method", "start", "budget"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -131,7 +59,6 @@ class Convergence(Experiment[Point]):
             return run_rate(point, rng)
         return run_population(point, rng) if point.setting == "population" else run_tokens(point, rng)
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         rate, population = rows.where(setting="rate"), rows.where(setting="population")
         yield from _rate_checks(rate)

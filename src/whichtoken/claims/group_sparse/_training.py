@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 TEST_SAMPLES = 4000
 LATE_SAMPLES = 20_000
-# of a map over sizes: up to 20 groups the learning rate lies inside the stability bound
-MAP: dict[str, Any] = {"lr": 0.02, "steps": 600, "seeds": 4}
-MAP_GROUPS = (4, 20)
-HALF = 0.5  # attention from which on a map counts a group as selected
 RATES = {4: 0.4, 6: 0.18, 8: 0.1}  # by the number of groups: half the stability bound along the path
 
 

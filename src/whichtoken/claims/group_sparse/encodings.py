@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Checks, Equals, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import Array, group_by, rows_where
-from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import (
     TEST_SAMPLES,
     GroupSizes,
@@ -25,32 +24,11 @@ from whichtoken.claims.group_sparse._training import (
     random_problem,
     train_and_measure,
 )
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Measured, Rows
 
-FAMILIES = ["sine", "one-hot-scaled", "random", "random-unit", "sin-cos", "none"]
-LEARNED = ["learned-random", "learned-one-hot"]
 AT_RIGHT_ANGLES = ("sine", "one-hot", "one-hot-scaled")
 
-ORTHOGONAL = Above("encodings.orthogonal", 0.5, "orthogonal encodings: mean attention on the relevant group")
-SELECTS = Above(
-    "encodings.selects",
-    0.5,
-    "encodings that are not orthogonal: mean attention on the relevant group",
-    regime="beyond-hypotheses",
-)
-# uneven shares and W_11 each move the accuracy by up to 0.02 in pilots on other seeds; without the attention on the relevant
-# group 0.35 would be missing. More than a few samples near the boundary would be another mechanism
-ACCURACY = Equals(
-    "encodings.accuracy",
-    0.0,
-    "accuracy minus that of a model that gives the relevant group this attention and shares the rest evenly",
-    tolerance=0.03,
-    material=0.1,
-)
-UNIFORM = Equals("encodings.uniform", None, "without encodings: attention on the relevant group", tolerance=0.005)
-UNIFORM_ACCURACY = Equals(
-    "encodings.uniform-accuracy", None, "without encodings: accuracy of uniform attention", tolerance=0.03
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,25 +39,11 @@ class Point(GroupSizes):
     batch: int = 200
 
 
-class Encodings(Experiment[Point]):
+class Encodings(Claim[Point], table=TABLE):
     id = "group-sparse/encodings"
     version = 2
     needs = "torch"
     spot = Point(groups=4, steps=50, batch=50)
-    presets = {
-        # attention with random encodings differs from run to run by 0.2: seconds do not decide about its mean
-        "quick": (
-            Grid(encoding=["sine", "one-hot-scaled"], steps=400, seeds=4),
-            Grid(encoding="none", steps=400, seeds=7),
-        ),
-        "full": (
-            Grid(encoding=FAMILIES + LEARNED, lr=0.02, steps=1500, batch=200, seeds=(6, 10)),
-            # selection takes 1/norm^4 of the time, and the bound on the learning rate grows with 1/norm^2
-            Grid(encoding="one-hot", lr=0.3, steps=1500, batch=200, seeds=6),
-        ),
-        "map": (Grid(batch=60, **training.MAP),),
-    }
-    ranges = {"groups": training.MAP_GROUPS, "steps": (150, 2400)}
     method_fields = frozenset({"encoding", "lr", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -102,21 +66,20 @@ class Encodings(Experiment[Point]):
             received = model.attention(X)[:, int(data.relevant[0])]
             return {"accuracy": float((y * model(X) > 0).double().mean()), "attention": float(received.mean())}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         encoded = rows_where(rows, lambda point: point.encoding != "none")
-        for criterion, orthogonal in ((ORTHOGONAL, True), (SELECTS, False)):
+        for criterion, orthogonal in ((TABLE.orthogonal, True), (TABLE.selects, False)):
             some = rows_where(encoded, lambda point, right=orthogonal: (point.encoding in AT_RIGHT_ANGLES) is right)  # type: ignore[misc]
             yield from criterion.each(some, "encoding", "{}", "{}", "attention")
-        yield from ACCURACY.each(encoded, "encoding", "{}", "{}", _unexplained_accuracy)
+        yield from TABLE.accuracy.each(encoded, "encoding", "{}", "{}", _unexplained_accuracy)
         if without := rows.where(encoding="none"):
             groups = first_point(without).groups
-            yield UNIFORM(without.values("attention"), on=without, value=1 / groups)
+            yield TABLE.uniform(without.values("attention"), on=without, value=1 / groups)
             uniform = float(_accuracy_of(1 / groups, groups))
-            yield UNIFORM_ACCURACY(without.values("accuracy"), on=without, value=uniform)
+            yield TABLE.uniform_accuracy(without.values("accuracy"), on=without, value=uniform)
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
-        yield SELECTS(rows.values("attention"), on=rows)
+        yield TABLE.selects(rows.values("attention"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantities = {"accuracy": "accuracy", "attention on the relevant group": "attention"}

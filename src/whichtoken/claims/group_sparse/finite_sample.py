@@ -13,33 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Below, Checks, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, points_with_errors
 from whichtoken.claims._runs import group_by
-from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import GroupSizes, random_problem, train_and_measure
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Measured, Rows
 
-MEMORIZES = Above("finite-sample.memorizes", 0.1, "training accuracy minus test accuracy")
-UNSELECTED = Below("finite-sample.unselected", 0.5, "attention on the relevant group")
-SELECTS = Above("finite-sample.selects", 0.7, "attention on the relevant group")
-GENERALIZES = Above("finite-sample.generalizes", 0.95, "test accuracy")
-
-
-FEW_SAMPLES = Above(
-    "finite-sample.few",
-    None,
-    "half a sample per variable: the training set is memorized and the relevant group is not selected",
-)
-MANY_SAMPLES = Above(
-    "finite-sample.many", None, "sixteen samples per variable: the relevant group is selected and the model generalizes"
-)
-MOSTLY = Above("finite-sample.mostly", training.HALF, "attention on the relevant group")
-XAVIER = Below(
-    "finite-sample.xavier",
-    0.5,
-    "sixteen samples per variable, standard (Xavier) start: attention on the relevant group",
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,21 +30,11 @@ class Point(GroupSizes):
     scale: float = 0.0  # of Xavier numbers to start from; 0 is the start of the theory
 
 
-class FiniteSample(Experiment[Point]):
+class FiniteSample(Claim[Point], table=TABLE):
     id = "group-sparse/finite-sample"
     version = 2
     needs = "torch"
     spot = Point(groups=4, samples_per_variable=2.0, steps=50)
-    presets = {
-        "quick": (Grid(samples_per_variable=[0.5, 16.0], seeds=4),),
-        "full": (
-            Grid(samples_per_variable=[0.5, 16.0], steps=600, seeds=(6, 20)),
-            Grid(samples_per_variable=16.0, scale=1.0, steps=600, seeds=(6, 24)),
-            Grid(samples_per_variable=[1.0, 2.0, 4.0, 8.0], steps=600, seeds=5),  # the picture
-        ),
-        "map": (Grid(samples_per_variable=16.0, **training.MAP),),
-    }
-    ranges = {"samples_per_variable": (0.25, 32.0), "scale": (0.0, 1.0)}
     method_fields = frozenset({"lr", "steps", "scale"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -86,19 +56,20 @@ class FiniteSample(Experiment[Point]):
             correct = model(torch.from_numpy(X)).numpy() * y > 0
         return {**measured, "train_accuracy": float(correct.mean()), "samples": n}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         few, many = (rows.where(groups=8, samples_per_variable=samples, scale=0.0) for samples in (0.5, 16.0))
         excess = few.values("train_accuracy") - few.values("accuracy")
-        yield FEW_SAMPLES.pool([MEMORIZES(excess, on=few), UNSELECTED(few.values("attention"), on=few)])
-        yield MANY_SAMPLES.pool(
-            [SELECTS(many.values("attention"), on=many), GENERALIZES(many.values("accuracy"), on=many)]
+        yield TABLE.few_samples.pool(
+            [TABLE.memorizes(excess, on=few), TABLE.unselected(few.values("attention"), on=few)]
+        )
+        yield TABLE.many_samples.pool(
+            [TABLE.selects(many.values("attention"), on=many), TABLE.generalizes(many.values("accuracy"), on=many)]
         )
         xavier = rows.where(scale=1.0)
-        yield XAVIER(xavier.values("attention"), on=xavier)
+        yield TABLE.xavier(xavier.values("attention"), on=xavier)
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
-        yield MOSTLY(rows.values("attention"), on=rows)
+        yield TABLE.mostly(rows.values("attention"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantities = {

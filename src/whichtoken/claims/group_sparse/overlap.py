@@ -16,44 +16,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import group_by, rows_where
-from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, GroupSizes, measure_selection, train_on_fresh_batches
-from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
+from whichtoken.lab import Measured, Rows, Share
 
 if TYPE_CHECKING:
     from whichtoken.datasets import GroupSparse
 
 CASES = ["one group", "two groups, one direction", "two groups, two directions"]
-SELECTED = 0.7  # mean attention from which on groups count as selected
-
-CORRELATED = Above(
-    "overlap.correlated", SELECTED, "correlated groups: attention on the relevant group", regime="beyond-hypotheses"
-)
-SHARED_ACCURACY = Above("overlap.shared-accuracy", 0.85, "shared variables: accuracy")
-SHARED = Above(
-    "overlap.shared",
-    0.5,
-    "at most half of the variables shared: attention on the relevant group in the runs whose first steps favor it",
-)
-# so that the check before is not about a few lucky runs
-FAVORED = Above("overlap.shared-favored", 0.2, "share of the runs whose first steps favor the relevant group")
-MISLED = Below("overlap.misled", 0.5, "more than half of the variables shared: attention on the relevant group")
-EVEN_SPLIT = Equals("overlap.even-split", 0.5, "share of the group with more attention", tolerance=0.05)
-BOTH_SELECTED = AtLeast("overlap.both-selected", SELECTED, "attention on the two relevant groups")
-ROUTING = AtLeast("overlap.routing", 0.75, "accuracy, at most 0.75 by selection alone")
-MOSTLY = Above("overlap.mostly", training.HALF, "attention on the relevant groups")
-VALUE_MOVES = AtLeast("overlap.value-moves", 0.5, "|v_2| over |v_1|")
-
-
-ONE_DIRECTION = Equals("overlap.one-direction", None, "two groups of one direction: attention is on both, evenly")
-TWO_DIRECTIONS = AtLeast(
-    "overlap.two-directions",
-    None,
-    "two groups of two directions: the value moves to the positions, and routing beats selection",
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,25 +39,11 @@ class Point(GroupSizes):
     batch: int = 200
 
 
-class Overlap(Experiment[Point]):
+class Overlap(Claim[Point], table=TABLE):
     id = "group-sparse/overlap"
     version = 2
     needs = "torch"
     spot = Point(groups=4, shared=1, steps=50, batch=50)
-    presets = {
-        "quick": (
-            Grid(case=CASES, steps=400, seeds=4),
-            Grid(correlation=0.7, steps=400, seeds=4),
-            Grid(shared=2, steps=300, seeds=12),
-        ),
-        "full": (
-            Grid(shared=[1, 2, 3], seeds=(16, 32)),
-            Grid(case=CASES, lr=0.02, steps=1500, batch=200, seeds=(6, 12)),
-            Grid(correlation=[0.3, 0.7], lr=0.02, steps=1500, batch=200, seeds=(6, 12)),
-        ),
-        "map": (Grid(batch=60, **training.MAP),),
-    }
-    ranges = {"correlation": (0.0, 0.95), "groups": training.MAP_GROUPS}
     method_fields = frozenset({"lr", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -103,39 +62,38 @@ class Overlap(Experiment[Point]):
             "larger_share": weights[data.relevant].max() / weights[data.relevant].sum(),
         }
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         one, same, different = (rows.where(case=case) for case in CASES)
         alone = one.where(shared=0)
-        yield from CORRELATED.each(alone, "correlation", "{:g}", "correlation {:g}", "attention")
+        yield from TABLE.correlated.each(alone, "correlation", "{:g}", "correlation {:g}", "attention")
         sharing = rows_where(one, lambda point: point.shared > 0)
         few, many = (
             rows_where(sharing, lambda point, few=few: (2 * point.shared <= point.group_dim) == few)  # type: ignore[misc]
             for few in (True, False)
         )
         for criterion, some, measure in (
-            (SHARED_ACCURACY, sharing, lambda runs: runs.values("accuracy")),
-            (SHARED, few, lambda runs: runs.values("attention")[runs.values("favored").astype(bool)]),
-            (FAVORED, few, lambda runs: Share(runs.values("favored"))),
-            (MISLED, many, lambda runs: runs.values("attention")),
+            (TABLE.shared_accuracy, sharing, lambda runs: runs.values("accuracy")),
+            (TABLE.few_shared, few, lambda runs: runs.values("attention")[runs.values("favored").astype(bool)]),
+            (TABLE.favored, few, lambda runs: Share(runs.values("favored"))),
+            (TABLE.misled, many, lambda runs: runs.values("attention")),
         ):
             words = "{} of {} variables shared with each neighbor"
             yield from criterion.each(some, "shared group_dim", "{}", words, measure)
         if same:
-            yield ONE_DIRECTION.pool(
+            yield TABLE.one_direction.pool(
                 [
-                    EVEN_SPLIT(same.values("larger_share"), on=same),
-                    BOTH_SELECTED(same.values("relevant_attention"), on=same),
+                    TABLE.even_split(same.values("larger_share"), on=same),
+                    TABLE.both_selected(same.values("relevant_attention"), on=same),
                 ]
             )
         if different:
             moved = different.values("position_value_norm") / different.values("value_norm")
-            yield TWO_DIRECTIONS.pool(
-                [ROUTING(different.values("accuracy"), on=different), VALUE_MOVES(moved, on=different)]
+            yield TABLE.two_directions.pool(
+                [TABLE.routing(different.values("accuracy"), on=different), TABLE.value_moves(moved, on=different)]
             )
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
-        yield MOSTLY(rows.values("relevant_attention"), on=rows)
+        yield TABLE.mostly(rows.values("relevant_attention"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantity_bars(

@@ -14,39 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._runs import share_of_runs
 from whichtoken.claims.trained_embeddings._starts import FlowPoint, draw_start, selected_share
-from whichtoken.lab import Every, Experiment, Grid, Measured, Rows, Share, pooled
+from whichtoken.lab import Every, Measured, Rows, Share, pooled
 
 SMALL, MIDDLE, LARGE, SAFE = 100.0, 300.0, 2000.0, 8000.0
 # The theorem asks for a first step of a million here: all of this lies beyond its hypotheses.
 BEYOND: dict[str, Any] = {"kind": "our-law", "regime": "beyond-hypotheses"}
-OUTSIDE = AtLeast("window.{name}", 0.6, "lr = {lr:g}: share of runs that select every relevant token")
-INSIDE = AtMost("window.middle", 0.6, f"lr = {MIDDLE:g}: share of runs that select every relevant token")
-ONE_LABEL = AtLeast(
-    "window.one-label", 0.6, "share of failed runs that are right on one label and wrong on the other throughout"
-)
-# a coin would give a half; a pilot of 51 such runs gave 51
-WHICH_LABEL = AtLeast(
-    "window.which-label", 0.65, "runs that lose one label: share in which p starts to move along v against that label"
-)
-ALONG_VALUE = AtLeast("window.value", 0.2, f"failed runs at lr = {MIDDLE:g}: |cosine| of p and v, along which p grows")
-# proven: not one may fail
-LOSS_CONDITION = AtLeast(
-    "window.loss-condition",
-    1.0,
-    "first loss below the cost of a lost token: share of runs with every relevant token",
-    **BEYOND,
-)
-# so that the claim before is not about a few lucky runs
-LOSS_SAFE = AtLeast(
-    "window.loss-safe",
-    0.5,
-    f"lr = {SAFE:g}, p orthogonal to v: share of runs with first loss below that cost",
-    **BEYOND,
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,21 +31,9 @@ class Point(FlowPoint):
     arc_length: float = 100.0
 
 
-class SelectionWindow(Experiment[Point]):
+class SelectionWindow(Claim[Point], table=TABLE):
     id = "trained-embeddings/selection-window"
     version = 3
-    presets = {
-        "quick": (Grid(lr=[SMALL, MIDDLE, LARGE], step="actual", seeds=16), Grid(lr=SAFE, step="flat", seeds=16)),
-        "full": (
-            Grid(
-                lr=[50.0, SMALL, 150.0, 200.0, MIDDLE, 500.0, 700.0, 1000.0, LARGE, 4000.0, SAFE],
-                step=["actual", "ideal", "flat"],
-                seeds=24,
-            ),
-        ),
-        "map": (Grid(lr=LARGE, step="actual", seeds=16),),
-    }
-    ranges = {"lr": (10.0, 20_000.0), "dim": (64, 8192), "length": (2, 32), "irrelevant": (1, 96)}
     method_fields = frozenset({"lr", "step", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -103,9 +68,9 @@ class SelectionWindow(Experiment[Point]):
         actual = rows.where(step="actual")
         small, middle, large = (actual.where(lr=lr) for lr in (SMALL, MIDDLE, LARGE))
         parts = [
-            OUTSIDE(share_of_runs(small, "complete"), on=small, name="small", lr=SMALL),
-            INSIDE(share_of_runs(middle, "complete"), on=middle),
-            OUTSIDE(share_of_runs(large, "complete"), on=large, name="large", lr=LARGE),
+            TABLE.outside(share_of_runs(small, "complete"), on=small, name="small", lr=SMALL),
+            TABLE.inside(share_of_runs(middle, "complete"), on=middle),
+            TABLE.outside(share_of_runs(large, "complete"), on=large, name="large", lr=LARGE),
         ]
         words = "tokens are lost after a first step of medium size, and not after a small or a large one"
         yield pooled("window", words, parts, **BEYOND)
@@ -113,21 +78,21 @@ class SelectionWindow(Experiment[Point]):
         known = Rows(row for row in failed if row.measured["one_label"])
         astray = failed.where(lr=MIDDLE)
         parts = [
-            ONE_LABEL(Share(failed.values("one_label")), on=failed),
-            WHICH_LABEL(Share(known.values("lost") == known.values("predicted_lost")), on=known),
-            ALONG_VALUE(np.abs(astray.values("cosine_with_value")), on=astray),
+            TABLE.one_label(Share(failed.values("one_label")), on=failed),
+            TABLE.which_label(Share(known.values("lost") == known.values("predicted_lost")), on=known),
+            TABLE.along_value(np.abs(astray.values("cosine_with_value")), on=astray),
         ]
         yield pooled(
             "window.failed-runs", "a run that loses tokens loses those of one label, which is known", parts, **BEYOND
         )
         safe = Rows(row for row in rows if row.measured["first_loss"] < row.measured["loss_limit"])
-        yield LOSS_CONDITION(Every(safe.values("complete")), on=safe)
+        yield TABLE.loss_condition(Every(safe.values("complete")), on=safe)
         largest = rows.where(step="flat", lr=SAFE)
-        yield LOSS_SAFE(Share(largest.values("first_loss") < largest.values("loss_limit")), on=largest)
+        yield TABLE.loss_safe(Share(largest.values("first_loss") < largest.values("loss_limit")), on=largest)
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
         """Whether most runs select every relevant token after this first step."""
-        yield OUTSIDE(share_of_runs(rows, "complete"), on=rows, name="selects", lr=rows[0].point.lr)
+        yield TABLE.outside(share_of_runs(rows, "complete"), on=rows, name="selects", lr=rows[0].point.lr)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
