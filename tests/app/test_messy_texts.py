@@ -30,8 +30,8 @@ def test_copies_flatter_nobody(tmp_path, scheme, change):
     texts = TEXTS + [change.format(text) for text in TEXTS]
     report = fitted(tmp_path, pd.DataFrame({"text": texts, "label": np.tile(LABELS, 2)}), scheme=scheme)
     assert report.ours.accuracy < 0.7
-    repeat = "160 of 320 texts repeat another one word for word" if change == "{}" else "160 of 320 texts nearly do"
-    assert f"{repeat}; copies are never on both sides of a split" in report.notes
+    repeat = "repeat another one word for word" if change == "{}" else "nearly repeat another one"
+    assert f"160 of 320 texts {repeat}; copies are never on both sides of a split" in report.notes
     assert report.test == (160 if scheme.folds else 40)
 
 

@@ -61,6 +61,32 @@ def test_fit_predict_explain(whichtoken, tmp_path, reviews):
     )
 
 
+def test_a_page_reads_what_an_explanation_reads(whichtoken, tmp_path, reviews):
+    """The column of the fit, one text in a file, and no name of a file in place of a text."""
+    fit = (
+        "fit",
+        "text",
+        "reviews.csv",
+        "--text",
+        "review",
+        "--label",
+        "sentiment",
+        "--model",
+        "model",
+        "--no-baseline",
+    )
+    assert whichtoken(*fit).returncode == 0
+    (tmp_path / "one.txt").write_text("A superb story by Ann Smith, and Smith's best.")
+    (tmp_path / "names.txt").write_text("Smith\nstory\n")
+    page = ("--explainer", "page.html")
+    found = whichtoken("explain", "model", "--file", "reviews.csv", *page, "--redact", "names.txt")
+    assert "of 240 texts otherwise" in found.stdout, found.stderr
+    assert whichtoken("explain", "model", "--file", "one.txt", *page, "--redact", "names.txt").returncode == 0
+    assert '"examples":["A superb ___ by Ann ___, and ___ best."]' in (tmp_path / "page.html").read_text()
+    refused = whichtoken("explain", "model", "one.txt", *page)
+    assert (refused.returncode, "one.txt is a file" in refused.stderr) == (2, True)
+
+
 def test_rows_of_a_file_are_read_whenever_they_are_needed(tmp_path, reviews, monkeypatch):
     from whichtoken.app import fitting as text_fits
 

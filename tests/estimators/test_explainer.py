@@ -255,6 +255,27 @@ def test_what_is_left_out_is_in_no_page_and_is_counted(tmp_path: Path) -> None:
     assert {"by", "film", "film by"} <= set(few.left_out["beyond the 2 that say most"])
 
 
+def test_redacted_words_stand_nowhere_in_a_page(tmp_path: Path) -> None:
+    """Not in an example, the title or the card either, nor with the s of a possessive or in another form."""
+    texts = ["a fine film by smith", "smiths worst film"] * 10
+    model = TextClassifier(random_state=0, stemmer="english").fit(texts, ["good", "bad"] * 10)
+    card = {
+        "data": {"rows": 20, "file": "smith.csv"},
+        "evaluation": {"notes": ["SMITH nearly is the label"], "test": 5},
+    }
+    examples = ["By Smith, of Smith’s films", "an actor&#39;s film: acting", "Smithson"]
+    path = tmp_path / "page.html"
+    model.save_explainer(path, examples, min_df=1, redact=["Smith", "actor"], title="Mr. Smith decides", card=card)
+    packed = json.loads(path.read_text(encoding="utf-8").split('id="model">')[1].split("</script>")[0])
+    assert packed["examples"] == ["By ___, of ___ films", "an ___ film: acting", "Smithson"]
+    assert packed["title"] == "Mr. ___ decides"
+    assert packed["card"]["data"]["file"] == "___.csv"
+    assert packed["card"]["evaluation"] == {"notes": ["___ nearly is the label"], "test": 5}
+    assert "smith" not in packed["names"]
+    with pytest.raises(UsageError, match="a word of the label good is to be redacted, but a page shows labels"):
+        model.save_explainer(path, redact=["GOOD"])
+
+
 def test_the_smaller_model_is_what_the_page_computes_with() -> None:
     model = fitted("words")
     kept = np.arange(len(model.vocabulary_)) % 3 > 0

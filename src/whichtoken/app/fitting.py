@@ -529,9 +529,10 @@ def _copy_note(same: NDArray[np.intp], copies: NDArray[np.intp]) -> Iterator[str
     """How many texts repeat another one."""
     exact, near = (len(groups) - len(np.unique(groups)) for groups in (same, copies))
     if near:
-        parts = [f"{exact} of {len(same)} texts repeat another one word for word"] if exact else []
-        parts += [f"{near - exact} {'more ' if exact else f'of {len(same)} texts '}nearly do"] if near > exact else []
-        yield f"{', '.join(parts)}; copies are never on both sides of a split"
+        said = f"{exact or near} of {len(same)} texts {'' if exact else 'nearly '}repeat another one"
+        if exact:
+            said += " word for word" + (f", {near - exact} more nearly do" if near > exact else "")
+        yield f"{said}; copies are never on both sides of a split"
 
 
 def joined_clusters(clusters: NDArray[Any] | None, copies: NDArray[np.intp]) -> NDArray[Any] | None:

@@ -1,6 +1,7 @@
 """The page that explains itself, in a real browser: from a file, by keyboard, on a phone, in the dark, on paper, under attack."""
 
 import random
+import re
 import statistics
 from pathlib import Path
 
@@ -76,6 +77,50 @@ def test_a_hostile_text_and_a_hostile_model_stay_text(visit, page, tmp_path):
     assert made.page.locator("img").count() == 0
     assert made.page.locator("script").count() == 2
     assert made.page.evaluate("document.querySelector('h1').textContent").startswith("<img")
+
+
+def test_arrow_keys_lead_from_word_to_word_and_one_tab_past_them(visit, page):
+    made = visit(page)
+    made.page.fill("textarea", "a wonderful film")
+    keys = made.page.keyboard
+    words = []
+    for key in ("Tab", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "Enter"):
+        keys.press(key)
+        words.append(made.page.evaluate("document.activeElement.textContent"))
+    assert words == ["a", "wonderful", "film", "film", "wonderful", "wonderful"]
+    assert made.page.get_attribute(".word[aria-pressed=true]", "tabindex") == "0"
+    keys.press("Tab")
+    assert made.page.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
+def test_arabic_is_read_from_the_right(visit, tmp_path):
+    model = TextClassifier(random_state=0).fit(["فيلم رائع", "فيلم ممل"] * 10, ["جيد", "سيئ"] * 10)
+    (tmp_path / "page.html").write_text(explainer_page(model, ["فيلم رائع جدا"]), encoding="utf-8")
+    made = visit(tmp_path / "page.html", width=360)
+    lefts = made.page.eval_on_selector_all(".text .word", "all => all.map((one) => one.getBoundingClientRect().left)")
+    assert len(lefts) == 3
+    assert lefts == sorted(lefts, reverse=True)
+    assert made.page.evaluate("getComputedStyle(document.querySelector('textarea')).direction") == "rtl"
+    made.page.focus(".text .word")
+    made.page.keyboard.press("ArrowLeft")
+    assert made.page.evaluate("document.activeElement.textContent") == "رائع"
+
+
+@pytest.mark.parametrize(
+    "options", [{"ngram_range": (1, 2)}, {"word_pieces": ["[UNK]", "good", "##ish", "bad", "film"]}]
+)
+def test_what_is_proven_of_tokens_is_not_said_of_words(visit, tmp_path, options):
+    """Striking out a word takes its pairs and pieces away, too: the smallest deletion of tokens is none of words."""
+    texts = ["goodish film goodish", "bad film bad"] * 10
+    model = TextClassifier(random_state=0, **options).fit(texts, ["praise", "blame"] * 10)
+    (tmp_path / "page.html").write_text(
+        explainer_page(model, ["bad goodish film goodish bad film goodish"]), encoding="utf-8"
+    )
+    made = visit(tmp_path / "page.html")
+    assert made.page.inner_text(".change").startswith("Taking the token")
+    assert "striking out a word takes away every token" in made.page.inner_text(".change")
+    assert "whichever tokens are chosen" in made.page.inner_text(".certified")
+    assert made.page.get_by_role("button", name=re.compile("Strike")).count() == 0
 
 
 def test_search_finds_words_and_a_click_adds_them(visit, page):

@@ -69,23 +69,29 @@ def explain(
 
       whichtoken explain reviews-model --explainer page.html
     """
+    from whichtoken.app.applying import remembered_roles
     from whichtoken.app.cli.models import answer_by_file
     from whichtoken.app.pages.explanations import MOST_ON_A_PAGE, as_html
     from whichtoken.app.partitions import by_file, explain_file
+    from whichtoken.reading import read_text
 
     outputs = {"--html": html, "--json": json_file, "--explainer": explainer}
     options.require_distinct_paths({"--file": file, "--redact": redact}, outputs)
     page = options.page_options(explainer, min_df, redact, most_words)
     if explainer is not None:
-        from whichtoken.app.cli.models import first_examples, write_explainer
+        from whichtoken.app.cli.models import first_examples, is_whole_text, write_explainer
         from whichtoken.app.fitting import texts_of_table
         from whichtoken.estimators.model_folder import read_folder
 
         form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
+        _check_text(text)
         examples: Any = () if text is None else [text]
         texts = None
-        if read_folder(model).kind == "text-classifier":
-            texts = None if file is None else texts_of_table(file, column or "text", form)
+        if (opened := read_folder(model)).kind == "text-classifier":
+            if file is not None and is_whole_text(file):
+                examples = [*examples, read_text(file)]
+            elif file is not None:
+                texts = texts_of_table(file, column or remembered_roles(opened).get("text", "text"), form)
         elif given := [f"--{name.replace('_', '-')}" for name in page]:
             raise UsageError(f"{given[0]} is about the words of a page; {model} does not read texts, so leave it out")
         elif file is not None:
@@ -112,6 +118,18 @@ def explain(
         _print_explanations(explanations)
 
 
+def _check_text(text: str | None) -> None:
+    """Refuse what is no text to explain: nothing, or the name of a file."""
+    if text is not None and not text.strip():
+        raise UsageError("the text is empty; give one with words in it")
+    is_file = False
+    # a text may be too long for a path, or contain a character that no path has
+    with suppress(OSError, ValueError):
+        is_file = text is not None and Path(text).is_file()
+    if is_file:
+        raise UsageError(f"{text} is a file; to explain its content, write --file {text}")
+
+
 def explain_data(
     folder: Path, text: str | None, file: Path | None, column: str | None = None, **form: Unpack[TableForm]
 ) -> Sequence[Explanation]:
@@ -123,14 +141,7 @@ def explain_data(
 
     if (file is None) == (text is None):
         raise UsageError("give either a TEXT or --file FILE")
-    if text is not None and not text.strip():
-        raise UsageError("the text is empty; give one with words in it")
-    is_file = False
-    # a text may be too long for a path, or contain a character that no path has
-    with suppress(OSError, ValueError):
-        is_file = text is not None and Path(text).is_file()
-    if is_file:
-        raise UsageError(f"{text} is a file; to explain its content, write --file {text}")
+    _check_text(text)
     if file is None and (column is not None or any(form.values())):
         raise UsageError(
             "--text, --bag, --separator, --encoding and --rows say how to read a table; give it as --file FILE"

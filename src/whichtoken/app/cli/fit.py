@@ -65,7 +65,7 @@ def _request(
         int | None, options.whole("K", "Evaluate by K-fold cross-validation, and save a model trained on all rows.")
     ] = None,
     repeats: Annotated[int, options.whole("N", "Repeat the cross-validation N times.")] = 1,
-    seed: Annotated[int, options.whole("N", "Seed for the split and the request.")] = 0,
+    seed: Annotated[int, options.whole("N", "Seed for the split and the training.")] = 0,
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Baseline to compare with; default: logistic.")
     ] = None,

@@ -11,10 +11,10 @@ import html.entities
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from whichtoken.checks import check_count
 from whichtoken.datasets import word_split
 from whichtoken.datasets.text_pipeline import UNKNOWN, TextPipeline
-from whichtoken.datasets.word_split import text_chunks
+from whichtoken.datasets.word_split import place_words, split_words, text_chunks
 from whichtoken.display.html import asset
 from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError
@@ -41,6 +41,7 @@ MIN_DF = 5  # documents: what stands in fewer may be about one person
 SNOWBALL = "3.1"  # version of the stemmers in `assets/explainer/snowball`, which other versions may contradict
 ARITHMETIC = ("numbers.js", "tokenize.js", "model.js", "decide.js")
 SCRIPTS = (*ARITHMETIC, "elements.js", "page.js")
+MASK = "___"  # in place of a private word
 LIKE_LATIN = "ıİſ\u212a"  # that may be equal to i, s or k where case is ignored
 HANGUL = range(0xAC00, 0xD7A4)
 LONGEST_WORD = 100  # characters that WordPiece spells
@@ -107,7 +108,13 @@ def save_explainer(
     """Write the page; see `TextClassifier.save_explainer`."""
     examples = list(chain.from_iterable(text_chunks(examples)))
     check_exportable(model)
-    left_out = _left_out(model, min_df, list(redact), most_words)
+    redact = list(redact)
+    left_out = _left_out(model, min_df, redact, most_words)
+    masked = partial(_masked, model._vocabulary.tokenizer, *_private(model, redact))
+    if shown := [name for name in map(str, model.classes_) if masked(name) != name]:
+        raise UsageError(
+            f"a word of the label {shown[0]} is to be redacted, but a page shows labels; rename it and fit again"
+        )
     gone = set(chain.from_iterable(left_out.values()))
     kept = np.array([name not in gone for name in model.vocabulary_], dtype=bool)
     if not kept.any():
@@ -118,10 +125,12 @@ def save_explainer(
     smaller = reduced(model, kept)
     compared, changed = _compare(model, smaller, kept, examples if compare_on is None else compare_on)
     notes = _notes(left_out, compared, changed)
-    text = explainer_page(smaller, examples, title=title, card=card, notes=notes)
+    shown_card = _map_texts(masked, page.shown_card(card))
+    offered = [masked(example) for example in examples]
+    whole = explainer_page(smaller, offered, title=title and masked(title), card=shown_card, notes=notes)
     tokens, classes = len(smaller.vocabulary_), len(model.classes_)
     advice = f"for {tokens} tokens and {classes} classes; {{most_words}} would fit"
-    size = page.write_page(path, text, advice, most_words=tokens)
+    size = page.write_page(path, whole, advice, most_words=tokens)
     return SavedExplainer(Path(path), size, int(kept.sum()), left_out, compared, changed)
 
 
@@ -188,7 +197,7 @@ def _left_out(
             left[mask] = False
 
     if redact:
-        tokens = set(model._vocabulary.tokenizer.tokens(redact).names)
+        tokens = _private(model, redact)[1]
         leave_out("redacted", np.array([not tokens.isdisjoint(name.split(" ")) for name in names]))
     if len(model._statistics) > 3:
         leave_out(f"in fewer than {pluralize(min_df, 'document')}", model._statistics[3] < min_df)
@@ -207,6 +216,32 @@ def _left_out(
         mask[np.argsort(np.where(left, -weight, np.inf), kind="stable")[:most_words]] = False
         leave_out(f"beyond the {most_words} that say most", mask)
     return found
+
+
+def _private(model: TextModel, redact: Sequence[str]) -> tuple[set[str], set[str]]:
+    """The words that a page must not hold, also with the s of a possessive, and the tokens that they become."""
+    tokenizer = model._vocabulary.tokenizer
+    words = [form for word in split_words(redact, tokenizer.words).names for form in (word, f"{word}s")]
+    return set(words), set(tokenizer.tokens([*redact, *words]).names)
+
+
+def _masked(tokenizer: TextPipeline, words: set[str], tokens: set[str], text: str) -> str:
+    """A text without its private words."""
+    found, (starts, stops) = place_words([text], tokenizer.words)
+    spelled = zip(found.names, tokenizer.pieces(found.names), strict=True)
+    private = [name in words or not tokens.isdisjoint(pieces) for name, pieces in spelled]
+    for place in np.flatnonzero(np.array(private, dtype=bool)[found.ids])[::-1]:
+        text = text[: starts[place]] + MASK + text[stops[place] :]
+    return text
+
+
+def _map_texts(change: Callable[[str], str], card: Any) -> Any:
+    """A card with another wording of its texts, at any depth."""
+    if isinstance(card, dict):
+        return {name: _map_texts(change, part) for name, part in card.items()}
+    if isinstance(card, list):
+        return [_map_texts(change, part) for part in card]
+    return change(card) if isinstance(card, str) else card
 
 
 def reduced(model: TextModel, kept: NDArray[np.bool_]) -> TextModel:

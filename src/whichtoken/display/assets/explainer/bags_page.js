@@ -1,7 +1,7 @@
 // The page of a classifier of bags: a pasted table of instances, those that decide, and instances to strike out.
 import { explainBag, readBagModel } from "./bags.js";
 import { encode, readTable, someOf } from "./cells.js";
-import { bars, button, counted, lead, legend, make, modelCard, paint, signed, table } from "./elements.js";
+import { bars, button, byArrows, counted, lead, legend, make, modelCard, paint, signed, split, table } from "./elements.js";
 
 const TOP = 12, MOST_BAGS = 20;  // reasons that are seen at once, and bags to choose from
 
@@ -19,9 +19,9 @@ function changeOf(found, size) {
 
 function contributionsOf(found) {
   const heads = ["instance", "attention", "of uniform", `adds to ${found.label}`], size = found.reasons.length;
-  const row = ({ name, attention, contribution }) => [name, attention.toFixed(3), (attention * size).toFixed(2), signed(contribution)], rest = found.reasons.slice(TOP);
+  const row = ({ name, attention, contribution }) => [name, attention.toFixed(3), (attention * size).toFixed(2), signed(contribution)], [top, rest] = split(found.reasons, TOP);
   const sums = [...(rest.length ? [[counted(rest.length, "other"), signed(rest.reduce((sum, { contribution }) => sum + contribution, 0))]] : []), [`together, for ${found.label}`, signed(found.decision)]];
-  const made = make("div", "contributions", table(heads, found.reasons.slice(0, TOP).map(row), sums));
+  const made = make("div", "contributions", table(heads, top.map(row), sums));
   if (rest.length) {
     const more = make("details", "", make("summary", "", `The other ${counted(rest.length, "instance")}`));
     more.addEventListener("toggle", () => more.childElementCount < 2 && more.append(table(heads, rest.map(row))));
@@ -68,7 +68,7 @@ export function mountBags(place, model) {
       });
       if (found.change) actions.append(button(found.change.instances.length > 1 ? "Strike them out" : "Strike it out", () => strike(...found.change.instances)));
       if (struck.size) actions.append(button("Put all instances back", () => { struck = new Set(); show(); }));
-      answer.replaceChildren(make("div", "", lead(found), bars(model, found), line, legend(found, "Each number is an instance, a row of the bag; click one to strike it out."), changeOf(found, left.length), actions), contributionsOf(found));
+      answer.replaceChildren(make("div", "", lead(found), bars(model, found), byArrows(line, "instances of the bag"), legend(found, "Each number is an instance, a row of the bag; click one to strike it out."), changeOf(found, left.length), actions), contributionsOf(found));
       place.dataset.label = found.label;
       wrong.textContent = "";
       box.setAttribute("aria-invalid", false);

@@ -28,6 +28,28 @@ export const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toF
 export const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 export const listed = (parts) => parts.flatMap((part, place) => place ? [", ", part] : [part]);
 
+/** The first parts and the others: a single other stands with the first. */
+export const split = (parts, most) => parts.length === most + 1 ? [parts, []] : [parts.slice(0, most), parts.slice(most)];
+
+/** A line of buttons of which the tab key reaches one and the arrow keys the others. */
+export function byArrows(line, name) {
+  const buttons = [...line.querySelectorAll("button")];
+  buttons.forEach((one, place) => { one.tabIndex = place ? -1 : 0; });
+  line.setAttribute("role", "toolbar");
+  line.setAttribute("aria-label", name);
+  line.addEventListener("focusin", ({ target }) => {
+    for (const one of buttons) one.tabIndex = one === target ? 0 : -1;
+  });
+  line.addEventListener("keydown", (event) => {
+    const on = getComputedStyle(line).direction === "rtl" ? -1 : 1, step = { ArrowRight: on, ArrowLeft: -on, ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const next = step && buttons[buttons.indexOf(document.activeElement) + step];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  });
+  return line;
+}
+
 /** A table from rows of cells, in a box that scrolls; the first cell is the row's heading, the others are numbers. */
 export function table(heads, rows, sums = []) {
   const made = make("table"), box = make("div", "scroll", made), line = (cells, parent) => {

@@ -1,7 +1,7 @@
 // The page: texts that are explained while they are typed, words to strike out, two texts side by side, the words of each class.
 // Everything from a text or a model becomes text content, never markup.
 import { explain } from "./decide.js";
-import { bars, button, counted, DARKEST, folded, lead, legend, listed, make, modelCard, paint, shorter, signed, table, visible } from "./elements.js";
+import { bars, button, byArrows, counted, DARKEST, folded, lead, legend, listed, make, modelCard, paint, shorter, signed, split, table, visible } from "./elements.js";
 import { readModel } from "./model.js";
 
 const TOP = 8;  // reasons that are seen at once
@@ -20,7 +20,7 @@ function ownersOf(found, words) {
 
 /** The words of a text, each a button that strikes it out and puts it back. */
 function wordsOf(text, words, found, struck, strike) {
-  const line = make("p", "text"), owners = ownersOf(found, words), most = Math.abs(found.reasons[0]?.contribution ?? 0) || 1;
+  const line = Object.assign(make("p", "text"), { dir: "auto" }), owners = ownersOf(found, words), most = Math.abs(found.reasons[0]?.contribution ?? 0) || 1;
   let end = 0;
   words.forEach(({ start, stop }, place) => {
     if (start > end) line.append(visible(text.slice(end, start)));
@@ -36,16 +36,20 @@ function wordsOf(text, words, found, struck, strike) {
     end = Math.max(end, stop);
   });
   line.append(visible(text.slice(end)));
-  return line;
+  return byArrows(line, "words of the text");
 }
 
+/** Whether a token is a word: striking it out in the text then takes it away, and nothing else. */
+const countsWords = (model) => model.ngrams === 1 && !model.tokenizer.pieces;
+
 /** The smallest deletion as a sentence, and why no smaller one exists. */
-function changeOf(found) {
-  const { change, label } = found;
-  if (!change) return make("p", "change", "No deletion of words changes the label: what speaks against it, with what no word can take away, is too little.");
-  const line = make("p", "change", "Deleting ", ...listed(change.names.map((name) => make("del", "", name))), " changes the label to ", make("b", "", change.to), ". No smaller deletion exists.");
-  const fewer = change.size > 1 ? `Without the strongest ${change.size - 1 > 1 ? `${change.size - 1} of them` : "one"}, ` : "With all words, ";
-  const proof = make("details", "proof", make("summary", "", "Why none exists"), make("p", "", `The label is the sign of a sum to which every word adds its own part, so the fewest words to delete are those that speak most for ${label}. ${fewer}the sum is still on its side (${signed(change.before)}, as a share of all parts); without ${change.size > 1 ? `all ${change.size}` : "this one"} it is ${signed(change.after)}.`));
+function changeOf(model, found) {
+  const { change, label } = found, noun = countsWords(model) ? "word" : "token";
+  if (!change) return make("p", "change", `No deletion of ${noun}s changes the label: what speaks against it, with what no ${noun} can take away, is too little.`);
+  const names = listed(change.names.map((name) => make("del", "", name))), said = noun === "word" ? "" : " A token here is a word, neighboring words or a piece of a word; striking out a word takes away every token that it is part of.";
+  const line = make("p", "change", noun === "word" ? "Deleting " : `Taking the token${change.size > 1 ? "s" : ""} `, ...names, noun === "word" ? " changes" : " out of the count changes", " the label to ", make("b", "", change.to), `. No smaller deletion exists.${said}`);
+  const fewer = change.size > 1 ? `Without the strongest ${change.size - 1 > 1 ? `${change.size - 1} of them` : "one"}, ` : `With all ${noun}s, `;
+  const proof = make("details", "proof", make("summary", "", "Why none exists"), make("p", "", `The label is the sign of a sum to which every ${noun} adds its own part, so the fewest ${noun}s to delete are those that speak most for ${label}. ${fewer}the sum is still on its side (${signed(change.before)}, as a share of all parts); without ${change.size > 1 ? `all ${change.size}` : "this one"} it is ${signed(change.after)}.`));
   return make("div", "", line, proof);
 }
 
@@ -53,15 +57,15 @@ const KINDS = [["deletions", "deletion"], ["insertions", "insertion"], ["substit
 
 function certificateOf(model, found) {
   const parts = KINDS.map(([kind, noun]) => (found.certificate[kind] < 0 ? `more ${kind} than there can be` : counted(found.certificate[kind], noun)) + (kind === "edits" ? " of any kind" : ""));
-  return make("p", "certified", make("b", "", "Certified: "), `to change the label takes ${model.logCounts ? "at least " : ""}${parts.slice(0, -1).join(", ")}, or ${parts.at(-1)}, whichever words are chosen.`);
+  return make("p", "certified", make("b", "", "Certified: "), `to change the label takes ${model.logCounts ? "at least " : ""}${parts.slice(0, -1).join(", ")}, or ${parts.at(-1)}, whichever ${countsWords(model) ? "words" : "tokens"} are chosen.`);
 }
 
 function contributionsOf(found) {
-  const heads = ["token", "count", "attention", `adds to ${found.label}`], rest = found.reasons.slice(TOP);
+  const heads = ["token", "count", "attention", `adds to ${found.label}`], [top, rest] = split(found.reasons, TOP);
   const row = ({ name, count, attention, contribution }) => [name, count, attention.toFixed(3), signed(contribution)];
   const sum = (reasons) => signed(reasons.reduce((total, { contribution }) => total + contribution, 0));
   const sums = [...(rest.length ? [[counted(rest.length, "other"), sum(rest)]] : []), ...(found.bias ? [["no token", signed(found.bias)]] : []), [`together, for ${found.label}`, signed(found.decision)]];
-  const made = make("div", "contributions", table(heads, found.reasons.slice(0, TOP).map(row), sums));
+  const made = make("div", "contributions", table(heads, top.map(row), sums));
   if (rest.length) {
     const more = make("details", "", make("summary", "", `The other ${counted(rest.length, "token")}`));
     more.addEventListener("toggle", () => more.childElementCount < 2 && more.append(table(heads, rest.map(row))));
@@ -77,8 +81,7 @@ const without = (text, words, struck) => words.reduce((left, { start, stop }, pl
 export function panel(model, name, changed = () => {}) {
   const box = make("textarea"), answer = make("div", "answer"), root = make("section", "side", make("label", "", name, box), answer);
   root.setAttribute("aria-label", name);
-  box.rows = 4;
-  box.spellcheck = false;
+  Object.assign(box, { rows: 4, spellcheck: false, dir: "auto" });
   let struck = new Set(), words = [];
   const strike = (...places) => {
     for (const place of places) struck.has(place) ? struck.delete(place) : struck.add(place);
@@ -89,10 +92,9 @@ export function panel(model, name, changed = () => {}) {
     const text = box.value, found = explain(model, without(text, words, struck));
     const line = wordsOf(text, words, found, struck, strike), actions = make("p", "buttons");
     const marked = [...line.querySelectorAll(".decides")].map((word) => Number(word.dataset.place));
-    // deleting a word makes new pairs: only of single words is the deletion that of the text
-    if (marked.length && model.ngrams === 1) actions.append(button(marked.length > 1 ? "Strike them out" : "Strike it out", () => strike(...marked)));
+    if (marked.length && countsWords(model)) actions.append(button(marked.length > 1 ? "Strike them out" : "Strike it out", () => strike(...marked)));
     if (struck.size) actions.append(button("Put all words back", () => { struck = new Set(); draw(); }));
-    answer.replaceChildren(make("div", "", lead(found), bars(model, found), line, legend(found, "Click a word to strike it out."), changeOf(found), actions, certificateOf(model, found)), contributionsOf(found));
+    answer.replaceChildren(make("div", "", lead(found), bars(model, found), line, legend(found, "Click a word to strike it out."), changeOf(model, found), actions, certificateOf(model, found)), contributionsOf(found));
     root.dataset.label = found.label;
     changed(found);
   }
