@@ -273,7 +273,7 @@ def test_redacted_words_stand_nowhere_in_a_page(tmp_path: Path) -> None:
     assert packed["card"]["evaluation"] == {"notes": ["___ nearly is the label"], "test": 5}
     assert "smith" not in packed["names"]
     with pytest.raises(UsageError, match="a word of the label good is to be redacted, but a page shows labels"):
-        model.save_explainer(path, redact=["GOOD"])
+        model.save_explainer(path, redact="GOOD film")
 
 
 def test_the_smaller_model_is_what_the_page_computes_with() -> None:

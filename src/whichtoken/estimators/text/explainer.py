@@ -108,9 +108,11 @@ def save_explainer(
     """Write the page; see `TextClassifier.save_explainer`."""
     examples = list(chain.from_iterable(text_chunks(examples)))
     check_exportable(model)
-    redact = list(redact)
-    left_out = _left_out(model, min_df, redact, most_words)
-    masked = partial(_masked, model._vocabulary.tokenizer, *_private(model, redact))
+    tokenizer = model._vocabulary.tokenizer
+    assert isinstance(tokenizer, TextPipeline)
+    private = _private(tokenizer, [redact] if isinstance(redact, str) else list(redact))
+    left_out = _left_out(model, min_df, private[1], most_words)
+    masked = partial(_masked, tokenizer, *private)
     if shown := [name for name in map(str, model.classes_) if masked(name) != name]:
         raise UsageError(
             f"a word of the label {shown[0]} is to be redacted, but a page shows labels; rename it and fit again"
@@ -183,9 +185,7 @@ def _assets() -> Any:
     return files("whichtoken.display") / "assets" / "explainer"
 
 
-def _left_out(
-    model: TextModel, min_df: int, redact: Sequence[str], most_words: int | None
-) -> dict[str, tuple[str, ...]]:
+def _left_out(model: TextModel, min_df: int, private: set[str], most_words: int | None) -> dict[str, tuple[str, ...]]:
     """Names that the page must not hold, by the reason; each once."""
     check_count("min_df", min_df, 1)
     names, found = np.array(model.vocabulary_, dtype=object), {}
@@ -196,9 +196,7 @@ def _left_out(
             found[reason] = tuple(names[mask & left].tolist())
             left[mask] = False
 
-    if redact:
-        tokens = _private(model, redact)[1]
-        leave_out("redacted", np.array([not tokens.isdisjoint(name.split(" ")) for name in names]))
+    leave_out("redacted", np.array([not private.isdisjoint(name.split(" ")) for name in names]))
     if len(model._statistics) > 3:
         leave_out(f"in fewer than {pluralize(min_df, 'document')}", model._statistics[3] < min_df)
     elif min_df > model.min_df:
@@ -218,9 +216,8 @@ def _left_out(
     return found
 
 
-def _private(model: TextModel, redact: Sequence[str]) -> tuple[set[str], set[str]]:
+def _private(tokenizer: TextPipeline, redact: Sequence[str]) -> tuple[set[str], set[str]]:
     """The words that a page must not hold, also with the s of a possessive, and the tokens that they become."""
-    tokenizer = model._vocabulary.tokenizer
     words = [form for word in split_words(redact, tokenizer.words).names for form in (word, f"{word}s")]
     return set(words), set(tokenizer.tokens([*redact, *words]).names)
 
