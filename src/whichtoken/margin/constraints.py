@@ -102,14 +102,16 @@ class Constraints:
         """<a_k, W> for every row, (m,)."""
         if self.small:
             return self.dense @ weights
-        matrix = weights.reshape(self.left.shape[1], self.right.shape[1])
-        return np.asarray(np.einsum("ke,ke->k", self.left @ matrix, self.right))
+        queries, _, run = self._queries
+        images = queries @ weights.reshape(self.left.shape[1], self.right.shape[1]).T  # one for each run of rows
+        return np.asarray(np.einsum("kd,kd->k", self.left, images[run]))
 
     def adjoint(self, multipliers: Vector) -> Vector:
         """sum_k mu_k a_k, flattened."""
         if self.small:
             return multipliers @ self.dense
-        return ((self.left.T * multipliers) @ self.right).ravel()
+        queries, begins, _ = self._queries
+        return np.asarray(np.add.reduceat(self.left * multipliers[:, None], begins).T @ queries).ravel()
 
     def apply_error(self, weights: Vector) -> Vector:
         """Bounds on what rounding, from the tokens on, has done to `apply`, (m,)."""
@@ -134,7 +136,7 @@ class Constraints:
         shape = self.left.shape[1], self.right.shape[1]
         if not self.small:
             swaps = None if swapped is None else swapped.reshape(shape)
-            return scaled_gram(self.left, *self._queries, scale.reshape(shape), swaps)  # type: ignore[no-any-return]
+            return scaled_gram(self.left, *self._queries[::2], scale.reshape(shape), swaps)  # type: ignore[no-any-return]
         image = self.dense * scale
         if swapped is not None:
             turned = self.dense.reshape(-1, *shape).swapaxes(1, 2).reshape(len(self), -1)
@@ -142,17 +144,20 @@ class Constraints:
         return image @ self.dense.T
 
     def product_gram(self, own: Vector, mixed: Vector, other: Vector) -> Vector:
-        """<a_k, own a_l other + mixed a_l^T mixed> for all pairs of rows, (m, m); `own` and `other` are symmetric."""
-        queries, block = self._queries
-        gram: Vector = self.left @ own @ self.left.T
+        """<a_k, own a_l other + mixed a_l^T mixed> for all pairs of rows, (m, m); `own` and `other` are positive definite."""
+        queries, _, block = self._queries
+        rooted = self.left @ np.linalg.cholesky(own)
+        gram: Vector = rooted @ rooted.T  # BLAS computes one half
         add_products(gram, queries @ other @ queries.T, self.left @ mixed @ queries.T, block)
         return gram
 
     @cached_property
-    def _queries(self) -> tuple[Vector, Indices]:
-        """Queries of runs of rows that share one, (blocks, e), and the run of every row, (m,)."""
-        begins = np.r_[True, np.diff(self.pairs[:, 0]) != 0]
-        return self.right[begins], np.cumsum(begins) - 1
+    def _queries(self) -> tuple[Vector, Indices, Indices]:
+        """Queries of runs of rows that share one, (runs, e), the first row of each run, and the run of every row, (m,)."""
+        sequence = self.pairs[:, 0]
+        first = np.concatenate([[True], sequence[1:] != sequence[:-1]])
+        begins = first.nonzero()[0]
+        return self.right[begins], begins, first.cumsum() - 1
 
     def norms(self, p: float) -> Vector:
         """l_p norm of every row; a rank-one matrix has the product of its factors' norms."""

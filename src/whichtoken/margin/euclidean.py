@@ -29,8 +29,10 @@ VANISHED = 1e-7  # fraction of all violations below which a row has no part in t
 SUSPICIOUS = 1e-5  # |A^T mu| / sum mu, which bounds the margin of unit rows, below which a Farkas vector is looked for
 
 
-def minimal_norm(rows: Constraints, start: Solution, stop_at_farkas: bool = True) -> Solution | Farkas:
-    """Minimal l_2 norm weights with <a_k, w> >= b_k, and = 0 on free rows. Rows have unit norm.
+def minimal_norm(
+    rows: Constraints, start: Solution, stop_at_farkas: bool = True, tolerance: float = CONVERGED
+) -> Solution | Farkas:
+    """Minimal l_2 norm weights with <a_k, w> >= b_k, and = 0 on free rows, up to a tolerance. Rows have unit norm.
 
     A vector that is a Farkas vector up to rounding ends the search, or is ignored.
     """
@@ -49,7 +51,7 @@ def minimal_norm(rows: Constraints, start: Solution, stop_at_farkas: bool = True
             if farkas is not None:
                 return farkas
         size = float(np.linalg.norm(change)) / float(np.linalg.norm(rows.rhs))
-        if size <= CONVERGED or 0.3 * last < size <= ROUNDING:
+        if size <= tolerance or 0.3 * last < size <= ROUNDING:
             break
         smallest = SMALL_EPSILON if size < 0.1 * last else SMALLEST_EPSILON
         epsilon = max(epsilon / 10, min(smallest, epsilon)) if solved else min(epsilon * 10, LARGEST_EPSILON)

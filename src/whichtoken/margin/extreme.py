@@ -36,7 +36,7 @@ from whichtoken.margin.geometry import EntrywiseNorm, Norm, SchattenNorm
 from whichtoken.norms import Vector
 
 ITERATIONS, PATIENCE = 60, 4
-SPARE = 0.1  # share of the promised gap at which to stop
+SPARE = 0.1  # share of the promised gap at which to stop, if that is not far below it
 TO_THE_BOUNDARY, FARTHEST = 0.95, 1e3  # of steps; matrices stall from 0.99 on
 FACE, LOOSE = (
     1e-2,
@@ -113,7 +113,7 @@ def simplex_solutions(rows: Constraints, p: float) -> list[Solution]:
 def minimal_matrix_norm(rows: Constraints, start: Solution, p: float, gap: float = OPTIMAL_GAP) -> Solution:
     """Minimal nuclear (p = 1) or spectral (p = inf) norm weights for unit rows, from the Euclidean solution."""
     shape = rows.left.shape[1], rows.right.shape[1]
-    return minimal_extreme_norm(rows, start, SchattenNorm(p, shape), matrix_pair, SPARE * gap)
+    return minimal_extreme_norm(rows, start, SchattenNorm(p, shape), matrix_pair, max(SPARE * gap, gap - OPTIMAL_GAP))
 
 
 def minimal_extreme_norm(
@@ -320,9 +320,9 @@ def _newton(point: _Point, system: _System, target: float, cross: Vector | float
     """The direction that brings all products to the target, given their second-order terms."""
     inequality = ~point.rows.free
     products = np.where(inequality, target - point.multipliers * point.slack - row_cross, 0.0)
-    changes = system.newton(point.pair.constant(target, cross), products)
-    by_v, by_multiplier, by_slack, by_level = changes
-    pair = point.pair.step(target, cross, by_v)
+    missing = point.pair.missing(target, cross)
+    by_v, by_multiplier, by_slack, by_level = system.newton(point.pair.constant(missing), products)
+    pair = point.pair.step(missing, by_v)
     multiplier_step = longest_step(by_multiplier[inequality] / point.multipliers[inequality])
     slack_step = longest_step(by_slack[inequality] / point.slack[inequality])
     with_y, with_v = (slack_step, multiplier_step) if point.norm.p == 1 else (multiplier_step, slack_step)
@@ -366,13 +366,13 @@ class EntryPair:
     def _slope(self) -> Vector:
         return np.asarray((self.x / self.z).sum(axis=0))
 
-    def _missing(self, target: float, cross: Vector | float) -> Vector:
+    def missing(self, target: float, cross: Vector | float) -> Vector:
+        """The change of x that brings the products to the target if their partners stay."""
         return np.asarray((target - self.x * self.z - cross) / self.z)
 
-    def constant(self, target: float, cross: Vector | float) -> Vector:
-        """The part of dY that does not depend on dV, if the products are to reach the target."""
-        plus, minus = self._missing(target, cross)
-        return np.asarray(plus - minus)
+    def constant(self, missing: Vector) -> Vector:
+        """The part of dY that does not depend on dV."""
+        return np.asarray(missing[0] - missing[1])
 
     def forward(self, change: Vector) -> Vector:
         """H applied to a change of V."""
@@ -389,10 +389,10 @@ class EntryPair:
         """A H^-1 A^T."""
         return rows.gram(1 / self._slope)
 
-    def step(self, target: float, cross: Vector | float, by_v: Vector) -> EntryStep:
+    def step(self, missing: Vector, by_v: Vector) -> EntryStep:
         """The direction of both sides that belongs to a change of V."""
         by_z = np.stack([-by_v, by_v])
-        return EntryStep(self, self._missing(target, cross) - self.x / self.z * by_z, by_z)
+        return EntryStep(self, missing - self.x / self.z * by_z, by_z)
 
 
 @dataclass(frozen=True)
@@ -451,9 +451,14 @@ class MatrixPair:
     def products(self) -> float:
         return float(np.sum(self._values**2))
 
-    def constant(self, target: float, cross: Vector | float) -> Vector:
-        scaled, (root, _, _) = self._right_hand_side(target, cross), self._scaling
-        return (root[: self._half] @ scaled @ root[self._half :].T).ravel()
+    def missing(self, target: float, cross: Vector | float) -> Vector:
+        """The scaled dX + dZ that brings X Z to the target."""
+        values = self._values
+        return 2 * (np.diag(target - values**2) - cross) / np.add.outer(values, values)
+
+    def constant(self, missing: Vector) -> Vector:
+        root, half = self._scaling[0], self._half
+        return (root[:half] @ missing @ root[half:].T).ravel()
 
     def forward(self, change: Vector) -> Vector:
         own, mixed, other = self._blocks
@@ -475,10 +480,11 @@ class MatrixPair:
         turned = replace(rows, left=rows.left @ left.T, right=rows.right @ right.T, tokens=None)
         return turned.gram(own.ravel(), swapped.ravel())
 
-    def step(self, target: float, cross: Vector | float, by_v: Vector) -> MatrixStep:
-        change, (root, _, values) = by_v.reshape(self.bounded.shape), self._scaling
-        scaled_z = -root.T @ _symmetric(change) @ root / 2
-        return MatrixStep(self, self._right_hand_side(target, cross) - scaled_z, scaled_z, values, change)
+    def step(self, missing: Vector, by_v: Vector) -> MatrixStep:
+        change, (root, _, values), half = by_v.reshape(self.bounded.shape), self._scaling, self._half
+        corner = root[:half].T @ change @ root[half:]
+        scaled_z = (corner + corner.T) / -2
+        return MatrixStep(self, missing - scaled_z, scaled_z, values, change)
 
     def move(self, scaled_x: Vector, by_v: Vector) -> MatrixPair:
         """With X changed by G scaled_x G^T."""
@@ -533,11 +539,6 @@ class MatrixPair:
             factor,
             -np.outer(cosines, cosines) * factor,
         )
-
-    def _right_hand_side(self, target: float, cross: Vector | float) -> Vector:
-        """The scaled dX + dZ that brings X Z to the target."""
-        missing = np.diag(target - self._values**2) - cross
-        return 2 * missing / np.add.outer(self._values, self._values)
 
 
 @dataclass(frozen=True)

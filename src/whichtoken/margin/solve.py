@@ -33,7 +33,7 @@ from whichtoken.margin.certificate import (
     certify_infeasible,
 )
 from whichtoken.margin.constraints import AnyConstraints, Constraints, Farkas, Solution
-from whichtoken.margin.euclidean import minimal_norm
+from whichtoken.margin.euclidean import CONVERGED, minimal_norm
 from whichtoken.margin.exact import exact_scores, is_infeasible
 from whichtoken.margin.extreme import minimal_entry_norm, minimal_matrix_norm, simplex_solutions
 from whichtoken.margin.geometry import EUCLIDEAN, UNIT, Norm, SchattenNorm
@@ -45,6 +45,7 @@ Outcome = TypeVar("Outcome", Solution, Solution | Farkas)
 # Up to so many rows are simply all used; of more, the most violated ones are added in portions of this size.
 EUCLIDEAN_PORTION, INTERIOR_PORTION = 1024, 512
 ROUNDS = 30
+START = 1e-2  # violation, relative to the demands, of a Euclidean solution from which another norm starts
 # Where the interior-point method is used, and where the linear program at the nearer end is close enough to be tried.
 SMOOTH, NEAR_ENDS = (1.002, 500.0), (1.02, 50.0)
 VIOLATED = 1e-12
@@ -75,7 +76,8 @@ def _solve(constraints: AnyConstraints, norm: Norm, gap: float) -> MarginCertifi
         return certify_infeasible(constraints, hopeless.astype(float))
 
     mean = Solution(unit.adjoint(np.where(unit.free, 0.0, 1.0)), np.zeros(len(unit)))
-    euclidean = _solve_on_working_set(unit, mean, minimal_norm, EUCLIDEAN_PORTION)
+    euclidean_norm = partial(minimal_norm, tolerance=CONVERGED if norm.p == 2 else START)
+    euclidean = _solve_on_working_set(unit, mean, euclidean_norm, EUCLIDEAN_PORTION)
     best: MarginCertificate | None = None
     if isinstance(euclidean, Farkas):
         farkas = euclidean.multipliers * factor
@@ -84,7 +86,7 @@ def _solve(constraints: AnyConstraints, norm: Norm, gap: float) -> MarginCertifi
         best = certify_direction(constraints, mean.weights, farkas, norm)  # the vector still bounds the margin
         if best.status == "infeasible":
             return best
-        euclidean = _solve_on_working_set(unit, mean, partial(minimal_norm, stop_at_farkas=False), EUCLIDEAN_PORTION)
+        euclidean = _solve_on_working_set(unit, mean, partial(euclidean_norm, stop_at_farkas=False), EUCLIDEAN_PORTION)
     assert isinstance(euclidean, Solution)
     for candidate in _candidates(unit, euclidean, norm, gap):
         certificate = certify_direction(constraints, candidate.weights, candidate.multipliers * factor, norm, gap)
