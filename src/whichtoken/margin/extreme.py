@@ -38,10 +38,8 @@ from whichtoken.norms import Vector
 ITERATIONS, PATIENCE = 60, 4
 SPARE = 0.1  # share of the promised gap at which to stop, if that is not far below it
 TO_THE_BOUNDARY, FARTHEST = 0.95, 1e3  # of steps; matrices stall from 0.99 on
-FACE, LOOSE = (
-    1e-2,
-    0.01,
-)  # gap at which rows are left out: those with multipliers below so much of their slack, both scaled
+FACES = 5e-2, 5e-3, 5e-4  # gaps at which rows are left out
+LOOSE = 0.01  # those with multipliers below so much of their slack, both over the largest at the first of these gaps
 REFINED = 1e-3  # gap below which Newton's equations need their residuals
 OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
@@ -125,15 +123,17 @@ def minimal_extreme_norm(
     the solution without them turns out not to be one with them.
     """
     with np.errstate(all="ignore"):  # a solve that breaks down returns its best pair, which is judged by its gap
-        point = _follow(_starting_point(rows, start, norm, make_pair), FACE)
-        likely = rows.free | (point.multipliers / point.multipliers.max() > LOOSE * point.slack / point.slack.max())
-        found = _follow(point.restricted(likely), gap)
+        point = whole = _follow(_starting_point(rows, start, norm, make_pair), FACES[0])
+        kept, scale = np.arange(len(rows)), whole.multipliers.max() / whole.slack.max()
+        for goal in (*FACES[1:], gap):
+            likely = point.rows.free | (point.multipliers > LOOSE * scale * point.slack)
+            kept, point = kept[likely], _follow(point.restricted(likely), goal)
         multipliers = np.zeros(len(rows))
-        multipliers[likely] = found.multipliers
-        solution = Solution(found.weights, multipliers)
+        multipliers[kept] = point.multipliers
+        solution = Solution(point.weights, multipliers)
         if duality_gap(rows, norm, solution) <= gap:
             return solution
-        point = _follow(point, gap)
+        point = _follow(whole, gap)
     return Solution(point.weights, point.multipliers)
 
 
