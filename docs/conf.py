@@ -100,7 +100,8 @@ def write_api_pages() -> None:
     for name in names:
         module = importlib.import_module(f"whichtoken.{name}")
         title = f"whichtoken.{name}"
-        listed = "\n".join(f"   {title}.{item}" for item in getattr(module, "__all__", public(module)))
+        exported = [item for item in getattr(module, "__all__", public(module)) if not is_alias(getattr(module, item))]
+        listed = "\n".join(f"   {title}.{item}" for item in exported)
         page = (
             f"{title}\n{'=' * len(title)}\n\n{plain(summary(module))}\n\n"
             f".. autosummary::\n   :toctree: generated\n\n{listed}\n"
@@ -118,6 +119,11 @@ def public(module: Any) -> list[str]:
         for name, thing in sorted(vars(module).items())
         if name[0] != "_" and getattr(thing, "__module__", "") == module.__name__ and callable(thing)
     ]
+
+
+def is_alias(thing: Any) -> bool:
+    """Whether a name stands for a type of Python's own, whose documentation says nothing about this package."""
+    return not thing.__module__.startswith("whichtoken")
 
 
 def summary(module: Any) -> str:
