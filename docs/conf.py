@@ -38,7 +38,7 @@ autodoc_typehints = "none"  # the docstrings say it in words
 autosummary_generate = True
 
 html_theme = "pydata_sphinx_theme"
-html_title = "whichtoken"
+html_title = f"whichtoken {release}"
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -154,7 +154,16 @@ def skip_inherited(app: Any, what: str, name: str, thing: Any, skip: bool, optio
     return True if re.fullmatch(r"set_\w+_request", name) else None
 
 
+def index_statements(app: Any, page: str, source: list[str]) -> None:
+    """Let the search find the theorems and lemmas of the papers by their numbers."""
+    if page == "claims":
+        numbered = r"\b(?:Theorem|Lemma|Corollary|Conjecture) \d[\d.]*\b"
+        cells = re.compile(r"^\| (?![`|])[^|]*\|", re.MULTILINE)
+        source[0] = cells.sub(lambda cell: re.sub(numbered, r"{index}`!\g<0>`", cell[0]), source[0])
+
+
 def setup(app: Any) -> None:
     write_api_pages()
+    app.connect("source-read", index_statements)
     app.connect("autodoc-skip-member", skip_inherited)
     app.connect("autodoc-process-docstring", plain_docstring, priority=900)  # after numpydoc
