@@ -67,16 +67,19 @@ class Corpus(NamedTuple):
         return self.test[0] if words is None else [" ".join(text.split()[:words]) for text in self.test[0]]
 
 
-def measure() -> Iterator[Measure]:
+def measure(wanted: Callable[[str], bool] = lambda part: True) -> Iterator[Measure]:
     """Yield accuracy, log loss by length and calibration on every corpus, then the times of fits and of batches."""
     warnings.simplefilter("ignore")  # documents cut short, classes with few documents
-    newsgroups = _official("20 Newsgroups", "20newsgroups")
-    yield from _compared(_two_of(newsgroups, "pc/mac", PC_AND_MAC), short=True)
-    yield from _compared(_official("R8", "reuters-r8"), short=True)
-    yield from _compared(_official("R52", "reuters-r52"), short=False)
-    yield from _compared(_imdb(), short=True)
-    yield from _many_reviews()
-    yield from _compared(newsgroups, short=False)
+    if wanted("pc/mac"):
+        yield from _compared(_two_of(_official("20 Newsgroups", "20newsgroups"), "pc/mac", PC_AND_MAC), short=True)
+    for name, file, short in (("R8", "reuters-r8", True), ("R52", "reuters-r52", False)):
+        if wanted(name):
+            yield from _compared(_official(name, file), short)
+    if wanted("IMDB"):
+        yield from _compared(_imdb(), short=True)
+        yield from _many_reviews()
+    if wanted("20 Newsgroups"):
+        yield from _compared(_official("20 Newsgroups", "20newsgroups"), short=False)
 
 
 def _official(name: str, file: str) -> Corpus:
