@@ -318,8 +318,9 @@ def _separator_of(line: str, columns: Sequence[str] | None, usual: str) -> str:
     wanted = {name.strip() for name in columns or ()}
     if len(found[usual]) > 1 and wanted <= set(found[usual]):
         return usual
-    fitting = [sign for sign, names in found.items() if len(names) > 1 and wanted <= set(names)]
-    return max(fitting, key=lambda sign: len(found[sign]), default=usual)
+    several = [sign for sign, names in found.items() if len(names) > 1]
+    fitting = [sign for sign in several if wanted <= set(found[sign])]
+    return max(fitting or several, key=lambda sign: len(found[sign]), default=usual)
 
 
 def _name_columns(header: list[str]) -> list[str]:
