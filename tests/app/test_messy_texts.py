@@ -87,6 +87,10 @@ def test_the_model_remembers_its_columns_and_rows_without_text_get_no_label(tmp_
     scores = json.loads((tmp_path / "e.json").read_text())
     assert (scores["test"], scores["ours"]["accuracy"]) == (35, 1.0)
     assert "1 row without a text or label was left out" in scores["notes"]
+    whichtoken("explain", tmp_path / "m", "--file", tmp_path / "b.csv", "--json", tmp_path / "w.json")
+    reasons = json.loads((tmp_path / "w.json").read_text())
+    assert [why and why["label"] for why in reasons] == [None, *["no", "Yes"] * 17, "no"]
+    assert "document 1: no text, no label" in whichtoken("explain", tmp_path / "m", "--file", tmp_path / "b.csv").stdout
 
 
 def test_a_threshold_is_used_by_fit_and_predict(tmp_path, whichtoken):
@@ -142,6 +146,13 @@ def test_the_separator_of_a_table_is_seen(tmp_path, separator):
     path.write_text(f"\n text {separator}label\nx, y{separator}1\n" if separator != "," else "text,label\nx,1\n")
     assert column_names(path) == ["text", "label"]
     assert read_table(path, ["label"])["label"].tolist() == ["1"]
+
+
+def test_a_misspelled_column_is_said_with_the_columns_that_the_separator_gives(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("Text;label\na, b;1\n")
+    with pytest.raises(UsageError, match=r"did you mean 'Text'\? columns: Text, label"):
+        read_table(path, ["text"])
 
 
 def test_a_name_that_only_another_separator_gives_decides(tmp_path):

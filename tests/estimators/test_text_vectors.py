@@ -285,12 +285,14 @@ def test_words_are_the_mean_of_their_pieces(tmp_path):
         ((np.empty((0, 3)), []), r"shape \(0, 3\) with 0 words"),
         ((ARRAY, [f"x{i}" for i in range(120)]), "vectors of the array have none of the"),
         ((np.full((120, 2), np.nan), WORDS), "not finite"),
+        ((np.full((120, 2), 0.1), WORDS), "the same for all 120 words"),
+        ((1e30 * ARRAY, WORDS), r"numbers up to \d.\d+e\+30; scale them"),
         ((np.ones((1, 2)), [""]), "vectors of the array name no word"),
         (3.5, "vectors of type float are not known"),
         ("no-such-vectors", "no-such-vectors"),
         ("missing.txt", "does not exist"),
     ],
-    ids=str,
+    ids=lambda part: part if isinstance(part, str) else type(part).__name__,
 )
 def test_bad_vectors_are_one_sentence(given, sentence):
     with pytest.raises(UsageError, match=sentence) as raised:

@@ -36,7 +36,7 @@ class Applied:
     table: pd.DataFrame  # what the file says of each row, or of each bag
     classes: NDArray[Any]
     probabilities: Callable[[], Array]
-    explain: Callable[[], Sequence[Explanation]]
+    explain: Callable[[], Sequence[Explanation | None]]  # None for a row without a text
     mixed: Mapping[str, str] = field(default_factory=dict)  # columns that differ inside a bag, and the bag
     empty: NDArray[np.bool_] | None = None  # rows without a text, which get no label, (n,)
     weights: Array | float = 1.0  # of the probabilities, (classes,): the label is that of the largest product
@@ -178,17 +178,13 @@ def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, f
             found[~empty] = model.predict_proba(data.rows(~empty) if model.columns else data[~empty].tolist())
         return found
 
-    everything = texts if model.columns is None else data
-    return Applied(
-        path,
-        table,
-        model.classes_,
-        probabilities,
-        lambda: model.explain(everything),
-        {},
-        empty,
-        model.decision_weights_,
-    )
+    def explain() -> Sequence[Explanation | None]:
+        if empty.all():
+            raise UsageError(f"{shown(path)}: no row has a text in column '{shown(column)}'")
+        found = iter(model.explain(data.rows(~empty) if model.columns else data[~empty].tolist()))
+        return [None if lacks_text else next(found) for lacks_text in empty]
+
+    return Applied(path, table, model.classes_, probabilities, explain, {}, empty, model.decision_weights_)
 
 
 def check_reads_texts(opened: OpenedFolder, model: Any) -> None:

@@ -62,7 +62,7 @@ def predict_file(request: Request, file: Path, output: Path) -> int:
 
 def explain_file(request: Request, file: Path, output: Path) -> int:
     """Write the explanations for one file as JSON lines; their number."""
-    lines = [json.dumps(item.as_json(), ensure_ascii=False) for item in request.apply(file).explain()]
+    lines = [json.dumps(item and item.as_json(), ensure_ascii=False) for item in request.apply(file).explain()]
     with replacing(output) as fresh:
         fresh.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return len(lines)

@@ -46,10 +46,15 @@ class WordVectors:
     _spelled: dict[str, Array] = field(default_factory=dict, init=False, repr=False)  # those that were asked for
 
     def __post_init__(self) -> None:
+        whose = f"vectors of {self.name or 'the array'}"
         if not self.words:
-            raise UsageError(f"vectors of {self.name or 'the array'} name no word")
+            raise UsageError(f"{whose} name no word")
         if not np.isfinite(self.raw).all():
-            raise UsageError(f"vectors of {self.name or 'the array'} hold numbers that are not finite")
+            raise UsageError(f"{whose} hold numbers that are not finite")
+        if (self.raw == self.raw[0]).all():
+            raise UsageError(f"{whose} are the same for all {len(self.words)} words, so they say nothing")
+        if not 1e-15 < (most := float(np.abs(self.raw).max())) < 1e15:
+            raise UsageError(f"{whose} hold numbers up to {most:.3g}; scale them to about 1")
 
     @property
     def dim(self) -> int:

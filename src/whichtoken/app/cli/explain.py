@@ -106,13 +106,14 @@ def explain(
         answer_by_file(explain_file, model, file, column, reading, {}, json_file, engine, ".jsonl")
         return
     explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)
-    count = pluralize(len(explanations), "explanation")
+    count = pluralize(sum(item is not None for item in explanations), "explanation")
     if html is not None:
         write_text(html, as_html(explanations))
         shown = f"the first {MOST_ON_A_PAGE} of {count}" if len(explanations) > MOST_ON_A_PAGE else count
         say(f"wrote {shown} to {html}" + ("; --json FILE has them all" if shown != count else ""))
     if json_file is not None:
-        write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
+        every = [item and item.as_json() for item in explanations]
+        write_text(json_file, json.dumps(every, ensure_ascii=False, indent=1))
         say(f"wrote {count} to {json_file}")
     if html is None and json_file is None:
         _print_explanations(explanations)
@@ -132,7 +133,7 @@ def _check_text(text: str | None) -> None:
 
 def explain_data(
     folder: Path, text: str | None, file: Path | None, column: str | None = None, **form: Unpack[TableForm]
-) -> Sequence[Explanation]:
+) -> Sequence[Explanation | None]:
     """Why a text, or the rows of a file, get their labels."""
     from whichtoken.app.applying import apply_to_table, check_classifier, check_reads_texts
     from whichtoken.app.cli.models import check_options, is_whole_text
@@ -164,12 +165,15 @@ def explain_data(
     return apply_to_table(opened, model, file, column, **form).explain()
 
 
-def _print_explanations(explanations: Sequence[Explanation]) -> None:
+def _print_explanations(explanations: Sequence[Explanation | None]) -> None:
     """Print one explanation in full, or the first few of several in short."""
     from whichtoken.app.pages.explanations import colored, reason_lines
 
     screen, single = console(), len(explanations) == 1
     for number, item in enumerate(explanations[:MOST_PRINTED], 1):
+        if item is None:
+            screen.print(f"document {number}: no text, no label\n", style="bold")
+            continue
         decision = item.view() if single else item.view(number)
         screen.print(decision.summary(), highlight=False, markup=False, style="bold")
         words = colored(decision)

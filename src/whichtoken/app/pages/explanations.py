@@ -53,13 +53,13 @@ def reason_lines(decision: Decision) -> list[tuple[str, ...]]:
     return lines
 
 
-def as_html(explanations: Sequence[Explanation]) -> str:
+def as_html(explanations: Sequence[Explanation | None]) -> str:
     """A page without other files: the decisions one below the other, numbered, with a filter if there are several."""
     from markupsafe import Markup
 
     from whichtoken.app.pages.frame import render
 
-    decisions = [item.view(number) for number, item in enumerate(explanations[:MOST_ON_A_PAGE], 1)]
+    decisions = [item.view(number) for number, item in enumerate(explanations[:MOST_ON_A_PAGE], 1) if item]
     several = f" in {len(decisions)} {decisions[0].kind}s" if len(decisions) > 1 else ""
     title = f"Which {decisions[0].headings[0]}s decided{several}"
     body = render(

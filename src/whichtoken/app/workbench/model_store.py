@@ -246,7 +246,7 @@ class StoredModel:
 
     @cached_property
     def _explanations(self) -> list[dict[str, Any]]:
-        return [{**item.as_json(), "classes": _plain(self.applied.classes)} for item in self.applied.explain()]
+        return [{**item.as_json(), "classes": _plain(self.applied.classes)} for item in self.applied.explain() if item]
 
     def explanation(self, place: int) -> dict[str, Any]:
         """Why a row of the data gets its label."""

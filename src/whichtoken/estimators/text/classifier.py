@@ -288,8 +288,9 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         scores, self.choice_, self._memory, held = fit_documents(documents, groups, copies, self, rng, spelled)
         self._vectors = None
         if vectors is not None and embedding is not None and isinstance(scores, SpelledScores):
-            few, listed = counts, np.zeros(len(embedding), bool)
-            self._vectors = FittedVectors(vectors.name, vectors.sha256, embedding, listed, scores.direction)
+            known = vectors.name, vectors.sha256
+            few, none = counts, np.zeros(len(embedding), bool)
+            self._vectors = FittedVectors(*known, embedding, embedding[:0], none, scores.direction)
         elif vectors is not None:
             self.vocabulary_ = tuple(self.vocabulary_[token] for token in frequent)
             self._vocabulary = Vocabulary(self._vocabulary.tokenizer, self.vocabulary_)

@@ -67,9 +67,17 @@ class FittedVectors:
 
     name: str
     sha256: str
-    embedding: NDArray[np.float32]  # E, (|S|, dim)
-    listed: NDArray[np.bool_]  # whether the vectors themselves name a token, so that a folder need not, (|S|,)
+    own: NDArray[np.float32]  # of the tokens that the source does not name, in their order, (others, dim)
+    named: NDArray[np.float32]  # of those that it names, which a folder need not keep, (named, dim)
+    listed: NDArray[np.bool_]  # whether the source names a token, (|S|,)
     direction: Array  # v, (dim, outputs)
+
+    @property
+    def embedding(self) -> NDArray[np.float32]:
+        """E, (|S|, dim)."""
+        found = np.empty((len(self.listed), self.own.shape[1]), np.float32)
+        found[self.listed], found[~self.listed] = self.named, self.own
+        return found
 
 
 class FittedText:
@@ -581,20 +589,19 @@ def _rows_of(name: str, array: Array, rows: NDArray[np.int64], tokens: int) -> N
 def add_words(model: TextModel, tokenizer: Tokenizer, names: tuple[str, ...], source: WordVectors) -> tuple[str, ...]:
     """Give the words that have vectors but were never counted what the last row has, and the values of their vectors."""
     assert model._vectors is not None
-    own, means = token_vectors(tokenizer, source)
-    others = [name for name in names if name not in own]
-    every = with_words(others, own)
+    known, means = token_vectors(tokenizer, source)
+    others = [name for name in names if name not in known]
+    every = with_words(others, known)
     places = {name: place for place, name in enumerate(every)}
     rows, listed = np.full(len(every), len(names)), np.ones(len(every), bool)
     rows[[places[name] for name in names]] = np.arange(len(names))
     listed[[places[name] for name in others]] = False
-    embedding = np.empty((len(every), source.dim), np.float32)
-    embedding[listed], embedding[~listed] = means, vectors_of_tokens(tokenizer, others, source)
     direction = model._vectors.direction
-    model._vectors = FittedVectors(source.name, source.sha256, embedding, listed, direction)
+    own = vectors_of_tokens(tokenizer, others, source)
+    model._vectors = FittedVectors(source.name, source.sha256, own, means, listed, direction)
     model.selection_, model.values_ = model.selection_[rows], model.values_[rows]
     unseen = rows == len(names)
-    model.values_[unseen, 0] = (embedding @ direction.astype(np.float32))[unseen]
+    model.values_[unseen, 0] = (means @ direction.astype(np.float32))[unseen[listed]]
     counts, shares, sizes, *documents = model._statistics
     kept = [table[rows] * ~unseen[:, None] for table in (counts, shares)]
     model._statistics = (*kept, sizes, *(number[rows] * ~unseen for number in documents))
@@ -626,7 +633,8 @@ def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]],
     if dim:
         direction = tensors.pop("direction", np.empty(0))
         (direction,) = stored.arrays({"direction": direction}, {"direction": (dim, outputs)})
-        model._vectors = FittedVectors("", "", np.empty((0, dim), np.float32), np.empty(0, bool), direction)
+        none = np.empty((0, dim), np.float32)
+        model._vectors = FittedVectors("", "", none, none, np.empty(0, bool), direction)
     model.selection_, model.values_, model.intercept_, *statistics = stored.arrays(tensors, shapes)
     if any((array[:tokens] < 0).any() for array in statistics):
         raise UsageError(
