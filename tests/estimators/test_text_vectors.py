@@ -422,6 +422,7 @@ def test_a_folder_with_vectors_and_an_encoder_gives_the_same_model_back(tmp_path
         (lambda some: np.ones(len(some)), r"shape \(60,\) for 60 texts"),
         (3, "encoder of type int is not known"),
         ("no-such-encoder", "no-such-encoder"),
+        ("no/such/encoder", "no/such/encoder is not a folder"),
     ],
     ids=["nan", "length", "axes", "type", "name"],
 )

@@ -46,6 +46,8 @@ class SentenceEncoder:
 
     def __init__(self, folder: str | Path) -> None:
         place = Path(folder)
+        if len(place.parts) > 1 and not place.is_dir():
+            raise UsageError(f"{shown(place)} is not a folder; give one, or the name of a package that has an encoder")
         self.folder = place if place.is_dir() else packaged_file(str(folder), FILES[0]).parent
         for name in FILES:
             if not (self.folder / name).is_file():
