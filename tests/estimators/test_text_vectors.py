@@ -424,7 +424,7 @@ def test_a_folder_with_vectors_and_an_encoder_gives_the_same_model_back(tmp_path
         ("no-such-encoder", "no-such-encoder"),
         ("no/such/encoder", "no/such/encoder is not a folder"),
     ],
-    ids=["nan", "length", "axes", "type", "name"],
+    ids=["nan", "length", "axes", "type", "name", "folder"],
 )
 def test_bad_encoders_are_one_sentence(encoder, sentence):
     with pytest.raises(UsageError, match=sentence):
