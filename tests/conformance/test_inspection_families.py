@@ -13,7 +13,7 @@ families = pytest.importorskip("families")
 transformers = families.transformers
 
 from whichtoken.errors import UsageError  # noqa: E402
-from whichtoken.inspection import Adapter, AttentionProbe, Heads, inspect  # noqa: E402
+from whichtoken.inspection import Adapter, AttentionProbe, Heads, direct_contributions, inspect  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -75,7 +75,7 @@ def test_weights_are_those_of_eager_attention(name, attention, dtype, left):
 
 SAMPLE = (
     "longformer", "big_bird", "bloom", "modernbert", "opt", "phi", "xlnet", "t5", "bart", "led", "falcon", "mpt", "gpt_neo",
-    "gptj", "rembert", "canine", "mpnet", "luke", "funnel", "granite_swa",
+    "gptj", "rembert", "canine", "mpnet", "luke", "funnel", "granite_swa", "deepseek_v3",
 )  # fmt: skip
 
 
@@ -136,6 +136,61 @@ def test_a_whole_inspection_ends_in_numbers_or_in_a_sentence(kind, tmp_path):
         )
         with pytest.raises(UsageError, match="the output projection of"):
             found.effects(0)
+
+
+DECODER_OF_ITS_OWN_LENGTH = {"decoder_input_ids": torch.tensor([[5, 9, 30]])}
+
+
+@pytest.mark.filterwarnings("ignore")  # of the families' own code
+@pytest.mark.parametrize(("kind", "more", "answer"), [
+    ("pegasus", DECODER_OF_ITS_OWN_LENGTH, None),  # encoder and decoder write streams of different lengths
+    ("mobilebert", {}, None),  # parts of a layer write fewer columns than the stream has
+    ("phimoe", {}, "writes to its residual stream by other modules"),  # a router that is a linear layer and returns a pair
+    ("hrm_text", {}, "computes layer 1 without gradients"),
+])  # fmt: skip
+def test_a_reason_is_exact_or_one_sentence(kind, more, answer):
+    sweep = pytest.importorskip("sweep")
+    model, ids = sweep.build(kind, sweep.text_architectures()[kind]), torch.tensor([[7, 12, 40, 9, 22, 31]])
+    model.config.use_cache = False
+    with AttentionProbe(model) as probe, torch.no_grad():
+        model(input_ids=ids, **more)
+    layer = 4 if more else 1  # of Pegasus one in the decoder
+    if answer is None:
+        why = probe.why(layer, 1, 2)
+        assert sum(why.parts.values()) == pytest.approx(why.gap, abs=1e-5 * sum(map(abs, why.parts.values())))
+        assert set(why.flips) == {"word", "position", "attention", "MLP"}
+    else:
+        with pytest.raises(UsageError, match=answer):
+            probe.why(layer, 1, 2)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the families' own code
+@pytest.mark.parametrize(("kind", "sentence"), [
+    ("inkling_text", "have 64 and 4 heads: a map needs as many in each"),
+    ("dpr", "DPRQuestionEncoderOutput has neither logits nor hidden states"),
+])  # fmt: skip
+def test_an_inspection_that_cannot_be_is_one_sentence(kind, sentence):
+    sweep = pytest.importorskip("sweep")
+    model = sweep.build(kind, sweep.text_architectures()[kind])
+    with pytest.raises(UsageError, match=sentence):
+        inspect(model, ["a good film"], families.tiny_tokenizer()).view(0)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the families' own code
+def test_positions_without_a_table_do_not_limit_a_text():
+    sweep = pytest.importorskip("sweep")
+    model = sweep.build("m2m_100", "M2M100ForConditionalGeneration")
+    assert len(inspect(model, ["a good film"], families.tiny_tokenizer()).reports) == 8
+
+
+@pytest.mark.filterwarnings("ignore")  # of the families' own code
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "nanochat"])
+def test_direct_contributions_are_refused_where_experts_or_norms_were_not_found(kind):
+    """What flows through experts is not direct; the shares of the heads were off by more than the largest of them."""
+    sweep = pytest.importorskip("sweep")
+    model, ids = sweep.build(kind, sweep.text_architectures()[kind]), torch.tensor([[7, 12, 40, 9, 22, 31]])
+    with pytest.raises(UsageError, match="is not linear when its norms and writers are held"):
+        direct_contributions(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
 
 
 @torch.no_grad()

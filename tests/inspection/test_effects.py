@@ -75,6 +75,12 @@ def test_effect_of_a_pick_equals_that_of_editing_the_attention_itself(name):
         assert effects.deleted[0] == pytest.approx(effects.score - float(score(model(**shorter))[0]), abs=tolerance)
 
 
+def test_where_there_is_nothing_to_pick_there_is_no_effect():
+    effects = pick_effects(build("bert"), TEXT, 1, special_tokens=TEXT["input_ids"][0].tolist(), special=False)
+    assert (effects.picks.token == -1).all()
+    assert np.isnan([effects.removed, effects.masked, effects.deleted]).all()
+
+
 @torch.no_grad()
 def test_torch_attention_is_patched_too():
     class Classifier(nn.Module):

@@ -390,6 +390,9 @@ def test_everything_that_has_numbers_is_a_table(tokenizer, model, tmp_path):
     view = found.view(0)
     assert view.to_frame()["word"].tolist() == list(view.words)
     effects = found.effects(0, layer=1)
+    # of the picks that are shown, never of a special token
+    assert effects.picks.token[0, :, 0].tolist() == found.picks.token[0, 1].tolist() == view.picked[1].tolist()
+    assert not np.isnan(effects.deleted).any()
     assert effects.to_frame()["removed"].tolist() == effects.removed.tolist()
     direct = direct_contributions(model, tokenizer("a very good film", return_tensors="pt"))
     sums = direct.to_frame().groupby(["layer", "head"])["contribution"].sum().to_numpy()

@@ -27,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.inspection.corpus import encode, longest_text, pad, shuffle_weights
-from whichtoken.inspection.effects import decision, repeat_text
+from whichtoken.inspection.effects import check_linear, decision, repeat_text
 from whichtoken.inspection.sites import (
     Site,
     anatomy,
@@ -40,7 +40,6 @@ from whichtoken.inspection.sites import (
     is_activation,
 )
 
-CURVED = 1e-2  # second derivative of a decision, relative to its largest share, above which the model is not linear
 FUNCTIONS = {"tanh", "gelu", "relu", "silu"}  # activations that models also call as functions
 _linear: WeakSet[nn.Module] = WeakSet()  # models that were tried
 MASKED = 32  # masked copies of a text at a time
@@ -100,16 +99,7 @@ def _check_linear(model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
         ends = getattr(output, "last_hidden_state", output) if logits is None else logits
         # the decision may be any function of the output: along its gradient everything before it has to be linear
         [slope] = torch.autograd.grad(decision(output).score(output).sum(), [ends], retain_graph=True)
-        [gradient] = torch.autograd.grad((slope * ends).sum(), embedded, create_graph=True)
-        [change] = torch.autograd.grad((gradient * embedded[0]).sum(), embedded)
-    curved, shares = (
-        float((part * embedded[0]).detach().sum(-1).abs().max()) for part in (change - gradient, gradient)
-    )
-    if curved > CURVED * shares:
-        raise UsageError(
-            f"{type(model).__name__} is not linear when its attention, norms and activations are held (difference {curved:.2g}, "
-            f"largest share {shares:.2g}): parts of it were not found, and shares would not add up"
-        )
+        check_linear(model, (slope * ends).sum(), embedded, "attention, norms and activations")
 
 
 @contextmanager

@@ -126,6 +126,11 @@ def _batch_picks(
             "largest_logit": picks.largest_logit,
         }  # fmt: skip
         weights = probe.selected(layer, queries).weights()[:, :, 0]
+        if layers and layers[0]["token"].shape != picks.token.shape[:2]:
+            kind, counts = type(probe.model).__name__, (layers[0]["token"].shape[1], picks.token.shape[1])
+            raise UsageError(
+                f"layers of {kind} have {counts[0]} and {counts[1]} heads: a map needs as many in each; use AttentionProbe"
+            )
         layers.append(
             {name: value[:, :, 0] for name, value in values.items()}
             | {"sink_share": (weights * flags).sum(-1), "contribution": _added_norm(probe, layer, picks._reading)}
@@ -234,7 +239,7 @@ def longest_text(model: Any, tokenizer: Any) -> int:
     counted = [
         len(table.weight) - 1 - table.padding_idx
         for name, table in model.named_modules()
-        if "position" in name and isinstance(getattr(table, "padding_idx", None), int)
+        if "position" in name and isinstance(table, nn.Embedding) and table.padding_idx is not None
     ]
     every = (*limits, *counted, getattr(tokenizer, "model_max_length", None))
     # a tokenizer that knows no limit says 1e30

@@ -10,10 +10,11 @@ attends to.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -29,6 +30,8 @@ from whichtoken.inspection.reading import Reading
 from whichtoken.inspection.sites import Anatomy, anatomy, check_evaluation, hook
 from whichtoken.inspection.why import Call, RecomputedPass
 
+CURVED = 1e-2  # second derivative of a decision, relative to its largest share, above which a model is not linear
+_direct: WeakSet[nn.Module] = WeakSet()  # models that were tried
 Score = Callable[..., Tensor]  # output of the model, and the mask of its tokens -> (batch,)
 
 
@@ -57,7 +60,8 @@ def decision(output: Any, reference: Tensor | None = None) -> TextDecision:
         towards = (embedding(output)[:1] if reference is None else reference[None]).detach()
         unit = functional.normalize(towards, dim=-1)
         return TextDecision(
-            "embedding" if reference is None else "similarity", "length of the embedding",
+            "embedding" if reference is None else "similarity",
+            f"its length along {'its own direction' if reference is None else 'the reference'}",
             lambda other, mask=None: (embedding(other, mask) * unit).sum(-1),
             lambda other, mask=None: functional.cosine_similarity(embedding(other, mask), unit),
         )  # fmt: skip
@@ -82,11 +86,29 @@ def _last(logits: Tensor) -> Tensor:
 
 def embedding(output: Any, mask: Tensor | None = None) -> Tensor:
     """The mean of the last hidden states over the tokens of a mask: (batch, width)."""
-    hidden: Tensor = getattr(output, "last_hidden_state", output)
+    hidden = getattr(output, "last_hidden_state", output)
+    if not isinstance(hidden, Tensor):
+        raise UsageError(f"{type(output).__name__} has neither logits nor hidden states: nothing of it is a decision")
     if mask is None:
         return hidden.mean(1)
     kept = mask.to(hidden.dtype)[..., None]
     return (hidden * kept).sum(1) / kept.sum(1).clamp_min(1)
+
+
+def check_linear(model: nn.Module, decided: Tensor, ends: Sequence[Tensor], held: str) -> None:
+    """Refuse a model whose decision is not linear in `ends` once what is `held` is: their parts would not add up."""
+    first = torch.autograd.grad(decided, ends, create_graph=True, materialize_grads=True)
+    total = torch.stack([(one * end).sum() for one, end in zip(first, ends, strict=True)]).sum()
+    second = torch.autograd.grad(total, ends, retain_graph=True, materialize_grads=True)
+    shares = [(one * end).detach().sum(-1) for one, end in zip(first, ends, strict=True)]
+    twice = [(two * end).detach().sum(-1) for two, end in zip(second, ends, strict=True)]
+    largest = max(float(part.abs().max()) for part in shares)
+    curved = max(float((two - one).abs().max()) for one, two in zip(shares, twice, strict=True))
+    if curved > CURVED * largest:
+        raise UsageError(
+            f"{type(model).__name__} is not linear when its {held} are held (difference {curved:.2g}, largest share"
+            f" {largest:.2g}): parts of it were not found, and shares would not add up"
+        )
 
 
 def repeat_text(inputs: Mapping[str, Tensor], times: int) -> dict[str, Tensor]:
@@ -112,7 +134,7 @@ class PickEffects(Shown):
     picks : Picks
         What each head picked.
     removed : array of shape (heads,)
-        Effect of taking the token's value out of the head's output.
+        Effect of taking the token's value out of the head's output; not a number where there was nothing to pick.
     masked : array of shape (heads,)
         Effect of making the head look elsewhere.
     deleted : array of shape (heads,)
@@ -148,6 +170,7 @@ def pick_effects(
     *,
     queries: str = "cls",
     special_tokens: Any = None,
+    special: bool = True,
     delete: bool = True,
     reference: Tensor | None = None,
 ) -> PickEffects:
@@ -169,6 +192,8 @@ def pick_effects(
         "cls" or "last".
     special_tokens : tokenizer or sequence of int, optional
         Ids of the special tokens, or a tokenizer that knows them; they are not deleted.
+    special : bool, default=True
+        Whether special tokens can be picked.
     delete : bool, default=True
         Also run the model without each picked token.
     reference : Tensor of shape (width,), optional
@@ -193,7 +218,7 @@ def pick_effects(
     decided = decision(output, reference=reference)
     score = decided.score
     base = float(score(output)[0])
-    reading, picks = probe.reading(layer), probe.picks(layer)
+    reading, picks = probe.reading(layer), probe.picks(layer, special=special)
     part = anatomy(probe.model, probe.site(layer))
     part.output_weight(len(reading.heads), reading.value.shape[-1])  # refuses what cannot be patched
     drops = []
@@ -204,11 +229,12 @@ def pick_effects(
     flags = probe.special_keys(reading)
     kept = set() if flags is None else set(flags[0].nonzero().flatten().tolist())
     lost = {}
-    for token in set(tokens) - kept if delete else ():
+    for token in set(tokens) - kept - {-1} if delete else ():
         rest = {name: torch.cat([ids[:, :token], ids[:, token + 1 :]], 1) for name, ids in inputs.items()}
         lost[token] = base - float(score(model(**rest))[0])
     deleted = np.array([lost.get(token, np.nan) for token in tokens])
-    return PickEffects(layer, decided.name, base, picks, drops[0], drops[1], deleted)
+    removed, masked = (np.where(picks.token[0, :, 0].numpy() < 0, np.nan, drop) for drop in drops)
+    return PickEffects(layer, decided.name, base, picks, removed, masked, deleted)
 
 
 def _changes(reading: Reading, picks: Picks) -> tuple[Tensor, Tensor]:
@@ -322,10 +348,18 @@ def direct_contributions(
         raise UsageError(
             "direct contributions need an output projection that is called as a module; torch's attention does not"
         )
-    held, base = RecomputedPass(probe.model, inputs), float(score(output)[0])
+    streams: list[Any] = []
+    with ExitStack() as stack:
+        hook(stack, getattr(model, "base_model", model), lambda module, args, output: streams.append(output))
+        held, base = RecomputedPass(probe.model, inputs), float(score(output)[0])
     calls = [_output_call(parts, layer) for layer in range(len(parts))]
     with torch.enable_grad():
         strength, ends = score(held.output).sum(), [held.written[call] for call in calls]
+        if model not in _direct and (last := getattr(streams[0], "last_hidden_state", None)) is not None:
+            # the classifier is linearized: only what lies before it has to be linear
+            [slope] = torch.autograd.grad(strength, [last], retain_graph=True)
+            check_linear(model, (slope * last).sum(), ends, "norms and writers")
+            _direct.add(model)
     gradients = torch.autograd.grad(strength, ends, materialize_grads=True)
     values, worst = [], 0.0 if check else math.nan
     for layer, part in enumerate(parts):

@@ -202,7 +202,7 @@ class Inspection(Shown):
             source = self._source
             self._source.effects[key] = pick_effects(
                 source.model, self._inputs(text), layer, queries=self.queries, special_tokens=source.tokenizer,
-                reference=source.reference,
+                special=False, reference=source.reference,
             )  # fmt: skip
         return self._source.effects[key]
 

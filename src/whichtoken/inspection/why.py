@@ -276,10 +276,11 @@ class RecomputedPass:
         calls: Counter[int] = Counter()
         read: Counter[str] = Counter()
 
-        def after(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        def after(module: nn.Module, args: Any, output: Any) -> Any:
+            if not isinstance(output, Tensor):  # a router of experts, no writer
+                return output
             calls[id(module)] += 1
-            found: Tensor = answer((id(module), calls[id(module)] - 1), output)
-            return found
+            return answer((id(module), calls[id(module)] - 1), output)
 
         def keep(site: Site, found: Heads) -> None:
             layer = site.layers[read[site.name] % len(site.layers)]
@@ -315,6 +316,10 @@ class RecomputedPass:
         rows = found.query[0, head].detach()  # (queries, dim)
         difference = keys[picked] - keys[runner_up]
         gap = scale * rows[query] @ difference
+        if not gap.requires_grad:
+            raise UsageError(
+                f"{type(self.model).__name__} computes layer {layer} without gradients, which reasons need"
+            )
         leaves = self.written if self._entry is None else dict.fromkeys(self._entered, self._entry)
         ends = list(leaves.values()) if self._entry is None else [self._entry]
         with self._bias_gradients():
@@ -434,8 +439,9 @@ def _of_all_queries(reading: Reading, pair: list[int]) -> tuple[float, bool]:
 
 
 def _is_sum(x: Tensor, parts: list[Tensor]) -> bool:
-    total = sum(parts[1:], parts[0])
-    return total.shape == x.shape and float((total - x).abs().max()) <= SAME * float(x.abs().max())
+    if any(part.shape[-2:] != x.shape[-2:] for part in parts):  # of an encoder, or narrower
+        return False
+    return float((sum(parts) - x).abs().max()) <= SAME * float(x.abs().max())
 
 
 def _added(found: Heads, head: int, query: int, key: int) -> float:
