@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from whichtoken import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier
-from whichtoken.estimators import TextRegressor, load_estimator
+from whichtoken.estimators import BagRegressor, TextRegressor, load_estimator
 
 SETTINGS = {"cv", "n_jobs", "verbose", "random_state"}  # of all
 STRENGTH = {
-    TextClassifier: "C", TextRegressor: "C", BagClassifier: "C", GroupClassifier: "C", AttentionRegressor: "alpha"
+    TextClassifier: "C", TextRegressor: "C", BagClassifier: "C", BagRegressor: "C", GroupClassifier: "C",
+    AttentionRegressor: "alpha",
 }  # fmt: skip
 OLD = {"ridge", "damping", "progress", "validation_fraction", "seed"}  # other names of the same ideas
 METHODS = {"fit", "predict", "save", "load", "score"}
@@ -26,7 +27,7 @@ def fitted(kind, classes=2):
     y = np.arange(60) % classes
     if kind in (TextClassifier, TextRegressor):
         X = [f"{('bad', 'good', 'odd')[label]} film number {i % 7}" for i, label in enumerate(y)]
-    elif kind is BagClassifier:
+    elif kind in (BagClassifier, BagRegressor):
         X = rng.standard_normal((60, 4, 3))
         X[np.arange(60), 0, y] += 4
     else:
@@ -48,7 +49,7 @@ class TestNames:
         assert type(parameters["verbose"].default) is int
 
     def test_methods(self, kind):
-        wanted = METHODS | (REASONS if kind not in (AttentionRegressor, TextRegressor) else set())
+        wanted = METHODS | (REASONS if kind not in (AttentionRegressor, TextRegressor, BagRegressor) else set())
         assert wanted <= {name for name in dir(kind) if callable(getattr(kind, name))}
         if hasattr(kind, "transform"):
             assert {"get_feature_names_out", "set_output"} <= set(dir(kind))
@@ -63,7 +64,7 @@ class TestNames:
         assert str(copy.choice_) == str(model.choice_)
 
     def test_an_explanation_adds_up_and_fits_the_protocol(self, kind):
-        if kind in (AttentionRegressor, TextRegressor):
+        if kind in (AttentionRegressor, TextRegressor, BagRegressor):
             return
         model, X = fitted(kind)
         for item in model.explain(X[:3]):

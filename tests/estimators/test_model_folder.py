@@ -434,8 +434,8 @@ def double_class(parameters: dict[str, Any]) -> None:
         # folders that were written before the map of the instances was chosen
         (
             "bags",
-            lambda p: [p["fitted"].pop(name) for name in ("log_losses", "gains", "constant_loss")],
-            "'fitted' has no 'constant_loss'",
+            lambda p: [p["fitted"].pop(name) for name in ("log_losses", "gains", "constant_losses")],
+            "'fitted' has no 'constant_losses'",
         ),
         ("bags", lambda p: p["fitted"]["choices"][0].update(C=-1), "'C' is -1"),
         ("bags", lambda p: p["fitted"]["choices"][0].update(temperature=0), "the mean pools"),

@@ -25,6 +25,7 @@ COLUMNS = {
     "pandas series": pd.Series(TEXTS, index=range(10, 20)),
     "polars": pl.DataFrame(TABLE),
     "polars series": pl.Series(TEXTS),
+    "polars lazy frame": pl.LazyFrame(TABLE),
     "polars categories": pl.DataFrame(TABLE).cast(pl.Categorical),
     "arrow table": pa.table(TABLE),
     "arrow batch": pa.record_batch(TABLE),
@@ -74,11 +75,13 @@ def test_several_columns_are_not_guessed(table):
         TextClassifier().fit(table, LABELS)
 
 
-def test_a_renamed_column_is_named(listed):
+def test_a_renamed_column_is_named(listed, tmp_path):
     model = TextClassifier(random_state=0).fit(pd.DataFrame(TABLE), LABELS)
-    with pytest.raises(ValueError, match="X has the column 'review'; the model was fitted on 'text'"):
-        model.predict(pl.DataFrame({"review": TEXTS}))
-    np.testing.assert_array_equal(model.predict(TEXTS), listed.predict(TEXTS))
+    model.save(tmp_path / "m")
+    for one in (model, TextClassifier.load(tmp_path / "m")):
+        with pytest.raises(ValueError, match="X has the column 'review'; the model was fitted on 'text'"):
+            one.predict(pl.DataFrame({"review": TEXTS}))
+        np.testing.assert_array_equal(one.predict(TEXTS), listed.predict(TEXTS))
 
 
 def test_a_gap_in_a_column_is_named():

@@ -167,6 +167,7 @@ def test_a_regressor_reads_columns_and_comes_back(data, tmp_path):
     assert type(again) is TextRegressor
     np.testing.assert_array_equal(again.predict(table), model.predict(table))
     assert deepcopy(again).counterfactuals(table[:3]) == model.counterfactuals(table[:3])
+    assert again.explain(table[:9]) == model.explain(table[:9])
 
 
 @pytest.mark.parametrize(

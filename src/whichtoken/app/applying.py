@@ -116,7 +116,7 @@ def apply_to_table(
     opened: OpenedFolder, model: Any, path: Path, column: str | None = None, **form: Unpack[TableForm]
 ) -> Applied:
     """A loaded classifier on a table; `column` names the texts, or the bags, if not those of the fit."""
-    check_classifier(opened)
+    check_classifier(opened, model)
     roles = remembered_roles(opened)
     match opened.kind:
         case "text-classifier":
@@ -146,8 +146,10 @@ def explainer_settings(opened: OpenedFolder) -> dict[str, Any]:
     return {"table": opened.table, **bag}
 
 
-def check_classifier(opened: OpenedFolder) -> None:
-    """Refuse a model that gives no labels."""
+def check_classifier(opened: OpenedFolder, model: Any = None) -> None:
+    """Refuse a model that gives no labels, or several."""
+    if getattr(model, "several_labels_", False):
+        raise UsageError(f"{shown(opened.folder)} gives several labels; use it from Python")
     if not opened.kind.endswith("-classifier"):
         raise UsageError(
             f"{shown(opened.folder)} holds a model of kind '{shown(opened.kind)}', which is used from Python only"
@@ -188,9 +190,7 @@ def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, f
 
 
 def check_reads_texts(opened: OpenedFolder, model: Any) -> None:
-    """Refuse a text model that was fitted on counts, or that gives several labels."""
-    if model.several_labels_:
-        raise UsageError(f"{shown(opened.folder)} gives several labels to a text; use it from Python")
+    """Refuse a text model that was fitted on counts."""
     if not hasattr(model, "vocabulary_"):
         raise UsageError(f"{shown(opened.folder)} was fitted on counts and reads no texts; use it from Python")
 

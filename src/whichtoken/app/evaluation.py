@@ -479,7 +479,7 @@ class _TfIdf:
 
     def fit(self, X: Any, y: NDArray[Any]) -> _TfIdf:
         if isinstance(X, TextTable):
-            self.columns = ColumnPart.of(X.columns)
+            self.columns = ColumnPart.of(X.columns, X.text)
         features = self._features(X, self.vectorizer.fit_transform)
         self.regression = self._best_regression(features, y)
         self.classes_ = self.regression.classes_

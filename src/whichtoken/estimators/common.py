@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
 from whichtoken.display.shown import facts_html
 from whichtoken.display.text import pluralize
+from whichtoken.errors import UsageError
 
 if TYPE_CHECKING:
     from whichtoken.estimators.explainer_page import SavedPage
+
+
+Array = NDArray[np.float64]
 
 
 def check_labels(y: ArrayLike, samples: int | None = None) -> NDArray[Any]:
@@ -45,6 +49,67 @@ def encode_labels(y: ArrayLike, samples: int) -> tuple[NDArray[Any], NDArray[np.
     return classes, codes
 
 
+def several_labels(y: Any, samples: int, sample: str) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
+    """Names (k,) of several labels and 0 or 1 for each sample and label (n, k); None if y has one class for each sample."""
+    given = y.toarray() if issparse(y) else y
+    if any(isinstance(labels, list | tuple | set) for labels in (given if isinstance(given, list | tuple) else ())):
+        sizes = {np.shape(labels) for labels in given}
+        if len(sizes) > 1 or sizes == {()}:
+            raise ValueError(f"y lists the labels of each {sample}; give 0 and 1 for each label (MultiLabelBinarizer)")
+    marks = np.asarray(given)
+    if marks.ndim != 2 or marks.shape[1] < 2:
+        return None
+    if len(marks) != samples or not np.isin(marks, (0, 1)).all():
+        raise ValueError(
+            f"y of shape {marks.shape} must have one row for each of {samples} {sample}s, of 0 and 1 for each label"
+        )
+    names = np.array(getattr(given, "columns", np.arange(marks.shape[1])))
+    if len(set(names.tolist())) < len(names):
+        raise ValueError(f"y has two columns of one name: {', '.join(map(str, names[:8]))}")
+    same = np.flatnonzero(marks.min(axis=0) == marks.max(axis=0))
+    if same.size:
+        raise ValueError(f"label {names.tolist()[same[0]]!r} is the same for every {sample}; leave it out")
+    return names, marks.astype(np.int64)
+
+
+SIDES = ("lower", "upper")  # the two classes of the model inside a regressor: sides of the mean of the training numbers
+
+
+def standardized(y: Any, sample: str) -> tuple[Array, float, float]:
+    """Numbers (n,) of mean 0 and variance 1, and the mean and the deviation that they had."""
+    from sklearn.utils import column_or_1d
+
+    numbers = column_or_1d(np.asarray(y, dtype=np.float64))
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"y holds NaN or infinity; every {sample} needs a finite number")
+    mean, scale = float(numbers.mean()), float(numbers.std())
+    if not scale > 0:
+        raise ValueError(f"y is {mean:g} for every {sample}; there is nothing to learn")
+    return (numbers - mean) / scale, mean, scale
+
+
+def check_change(change: float) -> None:
+    """Refuse a change of a number that is none."""
+    if not (np.isfinite(change) and change):
+        raise UsageError("{change} must be a number other than 0, such as -1", change=change)
+
+
+def place_of_label(model: Any, label: Any) -> int:
+    """Which of the several labels of a model this is."""
+    names = model.classes_.tolist() if model.several_labels_ else []
+    if label not in names:
+        known = ", ".join(map(str, names[:8])) or "none, as it has classes"
+        raise ValueError(f"label={label!r} is not a label of this model; labels: {known}")
+    return int(names.index(label))
+
+
+def refuse_several(model: Any, what: str) -> None:
+    """Refuse what is about one label in a model of several."""
+    if model.several_labels_:
+        names = model.classes_.tolist()
+        raise UsageError(f"{what} is for one label; this model has {len(names)}: ask for_label({names[0]!r})")
+
+
 def checked_clusters(groups: ArrayLike | None, samples: int) -> NDArray[Any] | None:
     """Names of what belongs together, one for each sample."""
     if groups is None:
@@ -53,9 +118,6 @@ def checked_clusters(groups: ArrayLike | None, samples: int) -> NDArray[Any] | N
     if names.shape != (samples,):
         raise ValueError(f"groups of shape {names.shape} must have one entry for each of the {samples} samples")
     return names
-
-
-Array = NDArray[np.float64]
 
 
 def signs_of(codes: NDArray[np.intp], classes: int) -> list[Array]:

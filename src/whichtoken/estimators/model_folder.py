@@ -292,7 +292,7 @@ FRONT = '---\nlibrary_name: "whichtoken"\n'  # how the README starts
 # kinds of models by the names that hubs have for their tasks
 TASKS = {
     "text-classifier": "text-classification", "text-regressor": "text-classification",
-    "attention-regressor": "tabular-regression",
+    "attention-regressor": "tabular-regression", "bag-regressor": "tabular-regression",
 }  # fmt: skip
 Array = NDArray[np.float64]
 LARGEST_LABELS = 1 << 28  # bytes of all together: each takes as much as the longest
@@ -333,26 +333,27 @@ def storable(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "random_state": seed if isinstance(seed, int | np.integer | None) else None}
 
 
-def classes_as_json(classes: NDArray[Any]) -> dict[str, Any]:
-    """Class labels with their dtype."""
-    return {"dtype": classes.dtype.str if classes.dtype != object else "object", "values": classes.tolist()}
+def classes_as_json(classes: NDArray[Any], *, several: bool = False) -> dict[str, Any]:
+    """Class labels with their dtype; `several` says that each is a label of its own, in the order of the user."""
+    kind = classes.dtype.str if classes.dtype != object else "object"
+    return {"dtype": kind, "values": classes.tolist(), **({"several": True} if several else {})}
 
 
 def classes_from_json(stored: Mapping[str, Any]) -> NDArray[Any]:
-    """The array that `classes_as_json` described: two or more labels of one type, ascending, each once."""
+    """The array that `classes_as_json` described: two or more labels of one type, each once, and classes ascending."""
     dtype, values = np.dtype(stored["dtype"]), stored["values"]
     if dtype.kind not in "biufUO" or not 2 <= len(values) <= LARGEST_LABELS // max(1, dtype.itemsize):
         raise UsageError("'classes' are not two or more texts or numbers")
     classes = np.array(values, dtype=dtype)
     same = list(map(repr, classes.tolist())) == list(map(repr, values))  # 1, 1.0 and True are not
-    if not same or not all(a < b for a, b in pairwise(values)):
+    if not same or not all(a < b for a, b in pairwise(sorted(values) if stored.get("several") else values)):
         raise UsageError("'classes' are not in ascending order, each once, in their type")
     return classes
 
 
-def scores(classes: NDArray[Any]) -> int:
-    """Number of scores: one for two classes, otherwise one for each."""
-    return 1 if len(classes) == 2 else len(classes)
+def scores(classes: NDArray[Any], several: bool = False) -> int:
+    """Number of scores: one for two classes, otherwise one for each, as for several labels."""
+    return 1 if len(classes) == 2 and not several else len(classes)
 
 
 HOMES = {
@@ -361,6 +362,7 @@ HOMES = {
     "group-classifier": ("groups.classifier", "GroupClassifier"),
     "attention-regressor": ("regression", "AttentionRegressor"),
     "text-regressor": ("text.regressor", "TextRegressor"),
+    "bag-regressor": ("bags.regressor", "BagRegressor"),
 }
 
 
@@ -374,7 +376,7 @@ def load_estimator(folder: str | Path | OpenedFolder) -> Any:
 
     Returns
     -------
-    TextClassifier, TextRegressor, BagClassifier, GroupClassifier or AttentionRegressor
+    TextClassifier, TextRegressor, BagClassifier, BagRegressor, GroupClassifier or AttentionRegressor
         Ready to predict and explain.
 
     Raises
@@ -417,6 +419,7 @@ NAMES = {
     "group-classifier": "A classifier of rows whose columns come in groups",
     "attention-regressor": "A regression by one attention layer",
     "text-regressor": "A regression on texts",
+    "bag-regressor": "A regression on bags of instances",
 }
 
 

@@ -87,6 +87,8 @@ def model_of(estimator: type[Any], fitted: type[Fitted], stored: Any, **settings
         model.feature_names_in_ = np.array(found.feature_names_in, dtype=object)
     if hasattr(found, "classes"):
         model.classes_ = classes_from_json(dict(found.classes))
+        if found.classes.several and not hasattr(estimator, "several_labels_"):
+            raise UsageError("'classes' are several labels, and a model of this kind has one class for each row")
     return model, found
 
 
@@ -103,6 +105,7 @@ class Classes(StoredPart):
 
     dtype: str
     values: list[str | int | float | bool]
+    several: bool = False
 
 
 class Fitted(StoredPart):
@@ -177,7 +180,7 @@ class TextParameters(StoredPart):
     vectors: TextVectors | None = None
     encoder: TextEncoder | None = None
     scaling: tuple[float, PositiveFloat] | None = None  # of a regressor
-    several_labels: list[Whole] | None = None  # of a model of several labels, the place of each in the classes
+    text_column: str | None = None  # name of the column of texts that a table of one column had
     columns: dict[str, Any] | None = None  # as `ColumnEncoding` reads it, with the name of the column of texts
     tokenizer: Annotated[WordTokenizer | JsonTokenizer | FunctionTokenizer, Field(discriminator="kind")] | None
 
@@ -202,7 +205,8 @@ class BagFitted(Fitted):
 
     classes: Classes
     choices: list[BagScore]
-    constant_loss: NonNegativeFloat
+    constant_losses: tuple[NonNegativeFloat, ...]
+    scaling: tuple[float, PositiveFloat] | None = None  # of a regressor
     log_losses: dict[str, NonNegativeFloat]
     gains: dict[str, tuple[float, NonNegativeFloat]]
 

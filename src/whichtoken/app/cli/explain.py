@@ -149,7 +149,7 @@ def explain_data(
         )
     opened = read_folder(folder)
     model = load_to_answer(opened)
-    check_classifier(opened)
+    check_classifier(opened, model)
     if opened.kind != "text-classifier" and file is None:
         raise UsageError(
             f"{folder} holds a {opened.kind}, which explains the rows of a table; give --file FILE and no TEXT"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import entr
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
@@ -35,8 +36,11 @@ from whichtoken.estimators.common import (
     SavesExplainer,
     checked_clusters,
     encode_labels,
+    place_of_label,
     predicted,
     probabilities,
+    refuse_several,
+    several_labels,
     signs_of,
 )
 from whichtoken.threads import one_thread
@@ -50,14 +54,21 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-KIND = "bag-classifier"
 TRAININGS = ("joint", "two-step")
 LONGEST = 5000  # instances of a bag above which networks are only tried by name
 RUN_ONLY = ("n_jobs", "verbose")  # how it was run belongs to the run, not to the model
 
 
+class FittedBags:
+    """What a fit leaves beside what is public; apart from the parameters, as a dataclass would take these for some."""
+
+    _kind = "bag-classifier"
+    _scaling: tuple[float, float] | None = None  # of a regressor, the mean and the deviation of the numbers
+    several_labels_: bool = False  # whether a bag may have none or several of the classes
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimator):
+class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimator):
     """Classify bags of vectors of which a few decide the label, and say which ones.
 
     Reach for it when a label belongs to a set of instances and you do not know which of them matter: patches of a slide,
@@ -172,8 +183,10 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
         Parameters
         ----------
         X : bags
-        y : (n,)
-            With `bag`, in the order in which the bags first appear, or one for each row.
+        y : (n,) or (n, k)
+            With `bag`, in the order in which the bags first appear, or one for each row. Or 0 and 1 for each of k labels, of
+            which a bag may have none or several; the columns of a DataFrame name them. Each label has attention of its own, as
+            other instances decide it, and all share the map of the instances; see `for_label`.
         sample_weight : (n,), optional
             Weights of the bags; a weight of 2 is the bag twice.
         groups : (n,), optional
@@ -186,18 +199,10 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
         self.__dict__.pop("bag_ids_", None)
         if bag is not None:
             self.bag_ids_, y = read.first_of_bags(bag, y)
-        self.classes_, codes = encode_labels(y, len(bags))
-        weights: Array = _check_sample_weight(sample_weight, codes, dtype=np.float64, ensure_non_negative=True)
-        if self.class_weight is not None:
-            weights = weights * compute_sample_weight(self.class_weight, self.classes_[codes])
-        empty = np.flatnonzero(np.bincount(codes, weights) == 0)
-        if empty.size:
-            what = "sample_weight" if self.class_weight is None else "sample_weight times class_weight"
-            raise ValueError(f"{what} is 0 for all bags of class {self.classes_[empty].tolist()[0]!r}")
         together = checked_clusters(groups, len(bags))
         seed = int(check_random_state(self.random_state).randint(2**31))
-        parts = (weights, None) if self.query_share is None else split_weights(weights, codes, self.query_share, seed)
-        targets = [LabeledBags(bags, signs, *parts) for signs in signs_of(codes, len(self.classes_))]
+        weights = _check_sample_weight(sample_weight, np.empty(len(bags)), dtype=np.float64, ensure_non_negative=True)
+        targets = self._targets(y, bags, weights, seed)
         splits = [validation.validation_splits(data, self.cv, together, seed) for data in targets]
         kinds = self._maps_to_try(bags, all(splits))
         outer, inner = (self.n_jobs, None) if len(targets) > 1 else (None, self.n_jobs)
@@ -229,8 +234,8 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
                 tried |= {} if None in found else {kind: found}
             kind, log_losses, gains = choose_map(tried) if len(kinds) > 1 else (kinds[0], {}, {})
             trained = run(delayed(part.train)() for part in tried[kind])
-        constant = sum(float(entr([data.prevalence, 1 - data.prevalence]).sum()) for data in targets)
-        self.choice_ = BagChoice(tuple(part.choice for part in tried[kind]), constant, log_losses, gains)
+        constants = tuple(float(data.shares @ data.losses(np.full(len(bags), data.constant))) for data in targets)
+        self.choice_ = BagChoice(tuple(part.choice for part in tried[kind]), constants, log_losses, gains)
         if self.verbose:
             for name, choice in zip(self.classes_[-len(trained) :], self.choice_.scores, strict=True):
                 print(f"class {name}: {choice}", file=sys.stderr)
@@ -247,6 +252,38 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
             self.query_intercepts_[k, own] = score.pooling.biases
         return self
 
+    def _targets(self, y: Any, bags: RaggedArray, weights: Array, seed: int) -> list[LabeledBags]:
+        """What each score is to learn; sets the classes."""
+        several = several_labels(y, len(bags), "bag")
+        self.several_labels_ = several is not None
+        if several is not None:
+            if self.class_weight is not None or self.query_share is not None:
+                raise UsageError("class_weight and query_share are for one class per bag; leave them out")
+            self.classes_, marks = several
+            for name, column in zip(self.classes_.tolist(), marks.T, strict=True):
+                if len(np.unique(column[weights > 0])) < 2:
+                    raise ValueError(f"sample_weight is 0 for all bags with or for all without label {name!r}")
+            return [LabeledBags(bags, 2.0 * column - 1, weights) for column in marks.T]
+        self.classes_, codes = encode_labels(y, len(bags))
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, self.classes_[codes])
+        empty = np.flatnonzero(np.bincount(codes, weights) == 0)
+        if empty.size:
+            what = "sample_weight" if self.class_weight is None else "sample_weight times class_weight"
+            raise ValueError(f"{what} is 0 for all bags of class {self.classes_[empty].tolist()[0]!r}")
+        parts = (weights, None) if self.query_share is None else split_weights(weights, codes, self.query_share, seed)
+        return [LabeledBags(bags, signs, *parts) for signs in signs_of(codes, len(self.classes_))]
+
+    def for_label(self, label: Any) -> BagClassifier:
+        """The two-class model of one of several labels, with its reasons, deletions and certificates; classes False and True."""
+        check_is_fitted(self)
+        k, one = place_of_label(self, label), copy(self)
+        one.classes_, one.several_labels_, one.maps_ = np.array([False, True]), False, self.maps_[k : k + 1]
+        for name in ("queries_", "readouts_", "query_intercepts_"):
+            setattr(one, name, getattr(self, name)[k : k + 1])
+        one.choice_ = BagChoice(self.choice_.scores[k : k + 1], self.choice_.constant_losses[k : k + 1])
+        return one
+
     def _maps_to_try(self, bags: RaggedArray, validated: bool) -> tuple[str, ...]:
         """The maps among which the validation chooses; the linear one alone where it cannot, or where all depends on it."""
         if self.instance_map != "auto":
@@ -257,18 +294,20 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
 
     @some_files_at_a_time
     def decision_function(self, X: Any, bag: ArrayLike | None = None) -> Array:
-        """Scores (n,) for two classes, (n, n_classes) for more."""
+        """Scores (n,) for two classes, (n, n_classes) for more or for several labels."""
         bags = self._bags(X, bag)
         scores = np.stack([score(bags) for score in self._scores()], axis=1)
-        return scores[:, 0] if len(self.classes_) == 2 else scores
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any, bag: ArrayLike | None = None) -> NDArray[Any]:
-        """Labels (n,); with `bag`, of the bags in the order of their first appearance."""
-        return predicted(self.decision_function(X, bag), self.classes_)
+        """Labels (n,), or 0 and 1 for each of several (n, k); with `bag`, of the bags in the order of their first appearance."""
+        scores = self.decision_function(X, bag)
+        return (scores > 0).astype(int) if self.several_labels_ else predicted(scores, self.classes_)
 
     def predict_proba(self, X: Any, bag: ArrayLike | None = None) -> Array:
         """Probabilities (n, n_classes)."""
-        return probabilities(self.decision_function(X, bag))
+        scores = self.decision_function(X, bag)
+        return np.asarray(expit(scores)) if self.several_labels_ else probabilities(scores)
 
     def score(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, bag: ArrayLike | None = None
@@ -322,6 +361,7 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
         may be enough unless it has one or two.
         """
         bags = self._bags(X)
+        refuse_several(self, "a counterfactual or a certificate")
         if len(self.classes_) > 2:
             raise ValueError(f"counterfactuals need two classes; this model has {len(self.classes_)}")
         scores, values = (bags.split(part) for part in self._scores()[0].columns(bags))
@@ -342,6 +382,8 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
         """Why each bag gets its label: attention and contributions of its instances, and the deletion that changes it."""
         from whichtoken.estimators.bags.explanation import bag_explanations
 
+        check_is_fitted(self)
+        refuse_several(self, "explain")
         if bag is not None and names is None:
             names = list(read.first_of_bags(bag)[0])
         if (files := as_files(X)) is not None:
@@ -355,13 +397,14 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
         from whichtoken.estimators.bags.explainer import save_explainer
 
         check_is_fitted(self)
+        refuse_several(self, "a page")
         return save_explainer(self, path, examples, **about)
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
         check_is_fitted(self)
         fitted = {
-            "classes": stored.classes_as_json(self.classes_),
+            "classes": stored.classes_as_json(self.classes_, several=self.several_labels_),
             "n_features_in": self.n_features_in_,
             "feature_names_in": list(getattr(self, "feature_names_in_", [])),
             # nan, which JSON does not have, says that nothing was validated
@@ -369,7 +412,8 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
                 {name: None if value != value else value for name, value in asdict(choice).items()}
                 for choice in self.choice_.scores
             ],
-            "constant_loss": self.choice_.constant_loss,
+            "constant_losses": self.choice_.constant_losses,
+            "scaling": self._scaling,
             "log_losses": self.choice_.log_losses,
             "gains": {kind: list(pair) for kind, pair in self.choice_.gains.items()},
         }
@@ -384,12 +428,12 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
         # splits belong to the training bags, not to the model
         left_out = RUN_ONLY if isinstance(self.cv, int | np.integer) else (*RUN_ONLY, "cv")
         settings = {name: value for name, value in stored.storable(self.get_params()).items() if name not in left_out}
-        stored.save_model(folder, KIND, {"settings": settings, "fitted": fitted}, tensors)
+        stored.save_model(folder, self._kind, {"settings": settings, "fitted": fitted}, tensors)
 
     @classmethod
     def load(cls, folder: str | Path | OpenedFolder) -> Self:
         """The classifier that `save` wrote; executes no code."""
-        _, parameters, tensors = stored.load_model(folder, KIND)
+        _, parameters, tensors = stored.load_model(folder, cls._kind)
         from whichtoken.estimators.schemas import BagFitted, model_of
 
         with stored.stored_fields(folder):
@@ -402,11 +446,12 @@ class BagClassifier(FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimato
                     raise UsageError(f"'choices' is for another instance_map than '{model.instance_map}'")
                 unknown = {name: nan for name in ("mean_loss", "attention_loss") if getattr(part, name) is None}
                 choices.append(ScoreChoice(**{**dict(part), **unknown}))
-            if len(choices) != stored.scores(model.classes_):
+            model.several_labels_, model._scaling = fitted.classes.several, fitted.scaling
+            if {len(choices), len(fitted.constant_losses)} != {stored.scores(model.classes_, model.several_labels_)}:
                 raise UsageError(f"'choices' has {len(choices)} entries for {len(model.classes_)} classes")
             if len({choice.instance_map for choice in choices}) > 1:
                 raise UsageError("'choices' has several instance maps; all scores share one")
-            model.choice_ = BagChoice(tuple(choices), fitted.constant_loss, fitted.log_losses, dict(fitted.gains))
+            model.choice_ = BagChoice(tuple(choices), fitted.constant_losses, fitted.log_losses, dict(fitted.gains))
             _set_tensors(model, tensors)
         return model  # type: ignore[no-any-return]
 

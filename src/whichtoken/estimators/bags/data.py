@@ -6,7 +6,7 @@ A map looks at one instance at a time, so that a score stays a sum over instance
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ from whichtoken.display.shown import Shown
 from whichtoken.estimators.bags.files import as_files
 from whichtoken.estimators.common import plain_label
 from whichtoken.machine import require_memory
+from whichtoken.theory.sparse_tokens.alignment import constant_score, loss_slope
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
@@ -40,9 +41,10 @@ class LabeledBags:
     """What one score is trained on."""
 
     bags: RaggedArray
-    signs: Array  # (n,), -1 or +1
+    signs: Array  # (n,), -1 or +1; with the squared loss any numbers
     weights: Array  # (n,), at least 0
     query_weights: Array | None = None  # (n,), for the steps on the query, where these are to see other bags
+    squared: bool = False  # whether the loss is the squared one, not the logistic
 
     @cached_property
     def shares(self) -> Array:
@@ -52,7 +54,7 @@ class LabeledBags:
     @cached_property
     def for_query(self) -> LabeledBags:
         """The same bags with the weights that they have in the steps on the query."""
-        return self if self.query_weights is None else LabeledBags(self.bags, self.signs, self.query_weights)
+        return self if self.query_weights is None else replace(self, weights=self.query_weights, query_weights=None)
 
     @property
     def all_weights(self) -> Array:
@@ -64,10 +66,29 @@ class LabeledBags:
         """Share of the positive bags."""
         return float(self.shares[self.signs > 0].sum())
 
+    @property
+    def constant(self) -> float:
+        """The best score that is the same for every bag."""
+        return float(self.shares @ self.signs) if self.squared else constant_score(self.prevalence, "logistic")
+
+    @property
+    def sides(self) -> Array:
+        """Which bags the parts of a validation should hold alike: signs, or the sides of the median, (n,)."""
+        return np.where(self.signs > np.median(self.signs), 1.0, -1.0) if self.squared else self.signs
+
+    def losses(self, scores: Any, rows: Any = slice(None)) -> Array:
+        """Losses of some of the bags at these scores."""
+        signs = self.signs[rows]
+        return np.asarray((scores - signs) ** 2 / 2 if self.squared else np.logaddexp(0, -signs * scores))
+
+    def slopes(self, scores: Array) -> Array:
+        """Slopes of the losses in the scores, (n,)."""
+        return loss_slope("square" if self.squared else "logistic", scores, self.signs)
+
     def __getitem__(self, rows: NDArray[np.integer[Any]]) -> LabeledBags:
         """Some of the bags, in the order of `rows`."""
         query = None if self.query_weights is None else self.query_weights[rows]
-        return LabeledBags(self.bags[rows], self.signs[rows], self.weights[rows], query)
+        return LabeledBags(self.bags[rows], self.signs[rows], self.weights[rows], query, self.squared)
 
 
 def as_bags(X: Any, token_dim: int | None = None, *, gaps: bool = False) -> RaggedArray:

@@ -174,7 +174,7 @@ def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None =
     scores = decisions.reshape(len(decisions), -1)
     if names is not None and len(names) != len(scores):
         raise ValueError(f"names has {len(names)} entries for {len(scores)} bags; there must be one for each")
-    codes = np.searchsorted(model.classes_, model.predict(X))
+    codes = (decisions > 0).astype(int) if decisions.ndim == 1 else decisions.argmax(axis=1)
     count, queries = model.queries_.shape[:2]
     certified = (count, queries) == (1, 1)
     deletions = model.counterfactuals(X) if count == 1 else [[]] * len(scores)

@@ -25,7 +25,6 @@ from whichtoken.attention.losses import logistic_with_slope
 from whichtoken.attention.ragged import starts_of
 from whichtoken.estimators.bags.data import InstanceMap, LabeledBags, Scaling, instance_scaling, shared_scaling
 from whichtoken.machine import require_memory
-from whichtoken.theory.sparse_tokens.alignment import constant_score
 from whichtoken.theory.sparse_tokens.convex_head import logistic_heads
 from whichtoken.theory.sparse_tokens.two_step import query_slope, readout_slope
 
@@ -130,20 +129,19 @@ class Queries:
     def __init__(self, data: LabeledBags, scaling: Scaling, count: int) -> None:
         self.data, self.scaling, self.count = data, scaling, count
         seen = data.for_query
-        self.first_shares = seen.signs * seen.shares
         # a bag's slope in the query is a covariance over its instances: a long bag knows it better, and counts for more
         by_length = seen.weights * seen.bags.lengths
-        self.second_shares = seen.signs * by_length / by_length.sum()
+        self.second_shares = by_length / by_length.sum()
         # with the best constant score in the second step, the query of a rare, weak signal does not turn away from it
-        constant = constant_score(seen.prevalence, "logistic")
-        self.first = self._direction(np.zeros(len(seen.bags)), 0.0, constant)
+        self.first = self._direction(np.zeros(len(seen.bags)), 0.0, seen.constant)
 
     def at(self, temperature: float, ridges: Sequence[float]) -> list[Pooling]:
         """Queries of norm `temperature` with their convex head, for each of the ridges."""
         query = temperature * self.first
         features = pooled_features(self.data.bags, query, self.scaling)
-        heads = logistic_heads(features, self.data.signs, ridges, self.data.weights, HEAD_TOLERANCE)
-        poolings = [Pooling.shared(query[None], head.readout[None], head.bias) for head in heads]
+        poolings = [
+            Pooling.shared(query[None], readout[None], bias) for readout, bias in heads(features, self.data, ridges)
+        ]
         if not temperature:  # mean pooling has nothing that a second query could add
             return poolings
         return [self._extended(*pair, features, temperature) for pair in zip(poolings, ridges, strict=True)]
@@ -154,23 +152,34 @@ class Queries:
             scores = features @ pooling.readouts.ravel()
             query = temperature * self._direction(scores, pooling.bias, pooling.bias)
             features = np.hstack([features, pooled_features(self.data.bags, query, self.scaling)])
-            (head,) = logistic_heads(features, self.data.signs, (ridge,), self.data.weights, HEAD_TOLERANCE)
+            ((readout, bias),) = heads(features, self.data, (ridge,))
             queries = np.vstack([pooling.queries, query])
-            pooling = Pooling.shared(queries, head.readout.reshape(queries.shape), head.bias)
+            pooling = Pooling.shared(queries, readout.reshape(queries.shape), bias)
         return pooling
 
     def _direction(self, scores: Array, first_bias: float, second_bias: float) -> Array:
         """Unit query after a gradient step on a readout, then one on the query, both zero so far and added to `scores`."""
-        bags, signs, (mean, scale) = self.data.bags, self.data.signs, (self.scaling.mean, self.scaling.scale)
-        slopes = -self.first_shares * expit(-signs * (scores + first_bias))
+        bags, seen, (mean, scale) = self.data.bags, self.data.for_query, (self.scaling.mean, self.scaling.scale)
+        slopes = seen.shares * seen.slopes(scores + first_bias)
         # of instances as they are, not as they are scaled
         readout = -READOUT_STEP * (readout_slope(bags, slopes) - slopes.sum() * mean) / scale**2
         bias = second_bias - readout @ mean
         direction = (
-            -query_slope(bags, readout, lambda means: -self.second_shares * expit(-signs * (scores + means + bias)))
-            / scale
+            -query_slope(bags, readout, lambda means: self.second_shares * seen.slopes(scores + means + bias)) / scale
         )
         return np.asarray(direction / (np.linalg.norm(direction) or 1.0))
+
+
+def heads(features: Array, data: LabeledBags, ridges: Sequence[float]) -> list[tuple[Array, float]]:
+    """Convex readouts of features (n, p) and their biases, for each of the ridges."""
+    if not data.squared:
+        found = logistic_heads(features, data.signs, ridges, data.weights, HEAD_TOLERANCE)
+        return [(head.readout, head.bias) for head in found]
+    mean, root = data.shares @ features, np.sqrt(data.shares)
+    left, sizes, right = np.linalg.svd(root[:, None] * (features - mean), full_matrices=False)
+    known = sizes * (left.T @ (root * (data.signs - data.constant)))
+    readouts = [right.T @ (known / (sizes**2 + ridge)) for ridge in ridges]
+    return [(readout, data.constant - float(readout @ mean)) for readout in readouts]
 
 
 def train(data: LabeledBags, recipe: Recipe, queries: int, steps: int) -> Pooling:
@@ -185,7 +194,7 @@ def train(data: LabeledBags, recipe: Recipe, queries: int, steps: int) -> Poolin
 def refine(data: LabeledBags, start: Pooling, scaling: Scaling, ridge: float, anchor: float, steps: int) -> Pooling:
     """Train queries, readouts and bias together by quasi-Newton steps.
 
-    Minimizes the mean logistic loss plus (ridge/2) sum |w_h|^2 plus (anchor/2) sum |q_h - start_h|^2: the two-step query
+    Minimizes the mean loss plus (ridge/2) sum |w_h|^2 plus (anchor/2) sum |q_h - start_h|^2: the two-step query
     is already well aligned where data are scarce, so it is what the trained one is held to.
     """
     shape = start.queries.shape
@@ -209,21 +218,23 @@ def refine(data: LabeledBags, start: Pooling, scaling: Scaling, ridge: float, an
 
 
 def loss_and_gradient(data: LabeledBags, both: Array, bias: float, scaling: Scaling) -> tuple[float, Array, float]:
-    """Mean logistic loss, its gradient in queries and readouts stacked as `both` (2h, d), and its slope in the bias."""
+    """Mean loss, its gradient in queries and readouts stacked as `both` (2h, d), and its slope in the bias."""
     count = len(both) // 2
     scaled = both / scaling.scale
     shift = float((scaled[count:] @ scaling.mean).sum())
     gradient = np.zeros_like(scaled)
     bags, rounded = data.bags, scaled.astype(data.bags.vectors.dtype, copy=False)
-    loss, slope = _push_back(bags.vectors, bags.starts, data.signs, data.shares, rounded, bias - shift, gradient)
+    targets = data.signs, data.shares, data.squared
+    loss, slope = _push_back(bags.vectors, bags.starts, *targets, rounded, bias - shift, gradient)
     gradient[count:] -= slope * scaling.mean  # the weights of a bag sum to one; those of its scores to zero
     return loss, gradient / scaling.scale, slope
 
 
 @njit(cache=True, nogil=True)
 def _push_back(
-    tokens: Floats, starts: NDArray[np.int64], signs: Array, shares: Array, both: Floats, bias: float, gradient: Array
-) -> tuple[float, float]:
+    tokens: Floats, starts: NDArray[np.int64], signs: Array, shares: Array, squared: bool, both: Floats, bias: float,
+    gradient: Array,
+) -> tuple[float, float]:  # fmt: skip
     """Add the slopes of the loss in `both` (2h, d) to `gradient` (2h, d); return the loss and its slope in the bias.
 
     A bag goes forwards and backwards while it is in the cache, so that the instances are read from memory once.
@@ -247,9 +258,14 @@ def _push_back(
             values = columns[count + h, :length]
             highest[h], shortfall[h] = shortfall_of(values, None, attention[h], top, null, 1.0)
             output += highest[h] - shortfall[h]
-        value, slope = logistic_with_slope(signs[i] * output)
+        if squared:
+            slope = output - signs[i]
+            value = slope * slope / 2
+        else:
+            value, slope = logistic_with_slope(signs[i] * output)
+            slope *= signs[i]
         loss += shares[i] * value
-        slope *= signs[i] * shares[i]
+        slope *= shares[i]
         total += slope
         for k in range(length):
             for h in range(count):
@@ -421,7 +437,7 @@ class _Networks:
         def loss(kept: list[int]) -> float:
             pool = mean_of(kept)
             outputs = pool_outputs(mapped @ pool.queries[0], mapped @ pool.readouts[0], data.bags.starts) + pool.bias
-            return float(data.shares @ np.logaddexp(0, -data.signs * outputs))
+            return float(np.sum(data.shares * data.losses(outputs)))
 
         mapped = seen.bags(data.bags).vectors
         own = [loss([k]) for k in range(copies)]

@@ -87,7 +87,7 @@ class ScoreChoice(Shown):
     def __str__(self) -> str:
         """One line for people."""
         mean = "" if math.isnan(self.mean_loss) else f" (mean pooling {self.mean_loss:.4f})"
-        loss = "" if math.isnan(self.attention_loss) else f", validated log loss {self.attention_loss:.4f}{mean}"
+        loss = "" if math.isnan(self.attention_loss) else f", validated loss {self.attention_loss:.4f}{mean}"
         if math.isnan(self.attention_loss) and math.isnan(self.mean_loss):
             loss = ", not validated"
         queries = "" if self.queries == 1 else f", {self.queries} queries"
@@ -101,11 +101,11 @@ class BagChoice(Shown):
     Where the map was chosen too, `log_losses` has the validated log loss with each map, and `gains` how much lower than with
     the linear one it is, with the standard error of that; both are sums over the scores. The loss of a network whose
     short training was not better than the linear map is that of the short training; a network that was not better in the
-    first fold has none. `constant_loss` is the log loss of the same answer for every bag.
+    first fold has none. `constant_losses` are the log losses of the same answer for every bag.
     """
 
     scores: tuple[ScoreChoice, ...]
-    constant_loss: float
+    constant_losses: tuple[float, ...]
     log_losses: dict[str, float] = field(default_factory=dict)
     gains: dict[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -135,7 +135,7 @@ class BagChoice(Shown):
         loss = self.log_losses[self.instance_map]
         end = (
             ""
-            if loss < self.constant_loss
+            if loss < sum(self.constant_losses)
             else "; the same answer for every bag is as good, so nothing here predicts the label"
         )
         return f"{start}: linear {self.log_losses['linear']:.4f}, {others}{end}"
@@ -210,10 +210,10 @@ def _held_out(
 
 
 def _losses(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], scores: Sequence[Array]) -> Array:
-    """Log losses (n,), which are weighted so that they add up to the mean over the bags held out."""
+    """Losses (n,), which are weighted so that they add up to the mean over the bags held out."""
     total = np.zeros(len(data.signs))
     for (_, outside), part in zip(splits, scores, strict=True):
-        total[outside] += data.weights[outside] * np.logaddexp(0, -data.signs[outside] * part)
+        total[outside] += data.weights[outside] * data.losses(part, outside)
     return np.asarray(total / sum(data.weights[outside].sum() for _, outside in splits))
 
 
@@ -301,16 +301,16 @@ def validation_splits(data: LabeledBags, cv: Any, groups: NDArray[Any] | None, s
         share = VALIDATION_FLOATS / data.bags.vectors.size
         if share < 1:
             rows = np.random.default_rng(seed).permutation(rows)[: max(2 * cv, int(share * len(rows)))]
-        signs, kept = data.signs[rows], None if groups is None else groups[rows]
+        signs, kept = data.sides[rows], None if groups is None else groups[rows]
         count = int(min(cv, (signs > 0).sum(), (signs < 0).sum(), len(rows) if kept is None else len(np.unique(kept))))
         if count < 2:
             return []
         parts = [(rows[inside], rows[outside]) for inside, outside in stratified_folds(signs, count, kept, seed)]
     else:
-        parts = list(check_cv(cv).split(data.signs, data.signs, groups))
+        parts = list(check_cv(cv).split(data.sides, data.sides, groups))
 
     def has_both_classes(weighted: LabeledBags, rows: Rows) -> bool:
-        return len(np.unique(weighted.signs[rows][weighted.weights[rows] > 0])) == 2
+        return len(np.unique(weighted.sides[rows][weighted.weights[rows] > 0])) == 2
 
     # groups and weights may leave a part with one class, or with nothing to validate on
     return [
@@ -377,8 +377,8 @@ def _best(losses: dict[Recipe, float], attends: bool) -> Recipe | None:
     return min((r for r in losses if (r.temperature > 0) == attends), key=losses.__getitem__, default=None)
 
 
-def _log_loss(test: LabeledBags, score: Score) -> float:
-    return float(test.shares @ np.logaddexp(0, -test.signs * score(test.bags)))
+def _mean_loss(test: LabeledBags, score: Score) -> float:
+    return float(test.shares @ test.losses(score(test.bags)))
 
 
 class _Fold:
@@ -408,7 +408,7 @@ class _Fold:
         self.losses = {recipe: self._loss(test, pooling) for recipe, pooling in self.starts.items()}
 
     def refined_loss(self, recipe: Recipe, steps: int) -> float:
-        """Log-loss of a recipe with an anchor."""
+        """Loss of a recipe with an anchor."""
         assert recipe.anchor is not None
         start = self.starts[replace(recipe, anchor=None)]
         training = self.data[self.inside]
@@ -416,4 +416,4 @@ class _Fold:
         return self._loss(self.data[self.outside], pooling)
 
     def _loss(self, test: LabeledBags, pooling: Pooling) -> float:
-        return _log_loss(test, Score(linear_map(test.bags.dim), pooling.unscaled(self.scaling)))
+        return _mean_loss(test, Score(linear_map(test.bags.dim), pooling.unscaled(self.scaling)))

@@ -17,7 +17,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from whichtoken.checks import check_range
 from whichtoken.errors import UsageError
-from whichtoken.estimators.common import FittedSummary, check_labels, checked_clusters
+from whichtoken.estimators.common import (
+    FittedSummary,
+    check_labels,
+    checked_clusters,
+    place_of_label,
+    refuse_several,
+    several_labels,
+)
 from whichtoken.estimators.text.counting import (
     CELLS,
     Documents,
@@ -334,7 +341,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
             )
         table = self._table(X)
         counts = count_documents(self, self._split(table)[0])
-        self._refuse_several("partial_fit")
+        refuse_several(self, "partial_fit")
         labels = encode_classes(y, counts.shape[0], self.classes_)
         weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
         embedding = None if self._vectors is None else self._vectors.embedding
@@ -359,7 +366,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         the columns `_low` and `_high` of an interval. More than two classes: one block of rows per class against the rest.
         """
         check_is_fitted(self)
-        self._refuse_several("token_importance")
+        refuse_several(self, "token_importance")
         return bootstrap_importance(self, X, y, repeats, level) if repeats else _sorted(_table(self))
 
     def _fitted_facts(self) -> dict[str, object]:
@@ -407,26 +414,16 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     def _learn_labels(self, y: Any, documents: int, classes: ArrayLike | None) -> NDArray[Any]:
         """Labels of the documents, (n,), or 0 and 1 for each of several, (n, k); sets the classes."""
         given = y.compute() if is_partitioned(y) else y
-        given = given.toarray() if sparse.issparse(given) else given
-        marks = np.asarray(given)
-        self.several_labels_ = marks.ndim == 2 and marks.shape[1] > 1
-        if not self.several_labels_:
-            labels = check_labels(given, documents)
-            self.classes_ = np.unique(check_labels(classes) if classes is not None else labels)
-            if len(self.classes_) < 2:
-                raise ValueError(f"y has one class ({self.classes_.tolist()[0]!r}); two or more classes are needed")
-            return labels
-        if len(marks) != documents or not np.isin(marks, (0, 1)).all():
-            raise ValueError(
-                f"y of shape {marks.shape} must have one row for each of {documents} documents, of 0 and 1 for each label"
-            )
-        self.classes_ = np.array(getattr(given, "columns", np.arange(marks.shape[1])))
-        if len(set(self.classes_.tolist())) < len(self.classes_):
-            raise ValueError(f"y has two columns of one name: {', '.join(map(str, self.classes_[:8]))}")
-        same = np.flatnonzero(marks.min(axis=0) == marks.max(axis=0))
-        if same.size:
-            raise ValueError(f"label {self.classes_.tolist()[same[0]]!r} is the same for every document; leave it out")
-        return marks.astype(np.int64)
+        several = several_labels(given, documents, "document")
+        self.several_labels_ = several is not None
+        if several is not None:
+            self.classes_, marks = several
+            return marks
+        labels = check_labels(given, documents)
+        self.classes_ = np.unique(check_labels(classes) if classes is not None else labels)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class ({self.classes_.tolist()[0]!r}); two or more classes are needed")
+        return labels
 
     def _refuse_for(self, labels: NDArray[Any]) -> None:
         """Refuse parameters that are for classes."""
@@ -442,11 +439,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         Its classes are False and True.
         """
         check_is_fitted(self)
-        if not self.several_labels_ or label not in self.classes_.tolist():
-            known = ", ".join(map(str, self.classes_[:8])) if self.several_labels_ else "none, as it has classes"
-            raise ValueError(f"label={label!r} is not a label of this model; labels: {known}")
-        k = self.classes_.tolist().index(label)
-        one: TextClassifier = copy(self)
+        k, one = place_of_label(self, label), copy(self)
         one.classes_, one.several_labels_ = np.array([False, True]), False
         assert self._memory is not None
         one._memory = replace(self._memory, precision=self._memory.precision[:, k : k + 1])
@@ -469,7 +462,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         if is_partitioned(X):
             raise UsageError("columns beside the texts need a table in memory; X is a Dask collection")
         table = TextTable.of(X, self.columns, self.text, learned=False)
-        self._columns = ColumnPart.of(table.columns)
+        self._columns = ColumnPart.of(table.columns, table.text or self.text)
         return table.texts, self._columns.standardized(table.columns).astype(np.float32)
 
 

@@ -32,6 +32,7 @@ class TextTable:
 
     texts: Iterable[str]
     columns: MixedColumns
+    text: str | None = None  # name of the column of the texts, where it is known
 
     @classmethod
     def of(cls, X: Any, columns: Sequence[str], text: str | None, *, learned: bool = True) -> TextTable:
@@ -41,19 +42,21 @@ class TextTable:
         table = table_of(X)
         names = list(getattr(table, "columns", []))
         if not names:
-            raise ValueError(f"columns={list(columns)} are columns of a table; X of type {type(X).__name__} is none")
+            raise ValueError(
+                f"columns={list(columns)} are columns of a table; X of type {type(X).__name__} is none"
+                " (a ColumnTransformer gives one after set_output(transform='pandas'))"
+            )
+        for name in (*columns, *([] if text is None else [text])):
+            if (count := names.count(name)) != 1:
+                many = "no column" if not count else f"{count} columns"
+                raise ValueError(f"X has {many} {name!r}; columns: {', '.join(map(str, names[:8]))}")
         others = [str(name) for name in names if name not in columns]
         if text is None and len(others) != 1:
             raise ValueError(f"X has {len(others)} columns beside {list(columns)}; name that of the texts by text=")
         text = text or others[0]
-        for name in (text, *columns):
-            if names.count(name) != 1:
-                raise ValueError(
-                    f"X has {names.count(name)} columns {name!r}; columns: {', '.join(map(str, names[:8]))}"
-                )
         reader = ColumnReader(Path("X"), columns)
         reader.add(table.select(list(columns)).to_pandas())
-        return cls(table[text].to_list(), reader.finish(learned=learned))
+        return cls(table[text].to_list(), reader.finish(learned=learned), text)
 
     @classmethod
     def blank(cls, encoding: ColumnEncoding) -> TextTable:
@@ -75,14 +78,17 @@ class ColumnPart:
     means: Array  # of what the columns become, (k,)
     scales: Array  # standard deviations, (k,)
     weights: Array  # by standard deviation, (k, outputs)
+    text: str | None  # name of the column of the texts
 
     @classmethod
-    def of(cls, columns: MixedColumns) -> ColumnPart:
+    def of(cls, columns: MixedColumns, text: str | None) -> ColumnPart:
         """From the training rows; the weights come from the fit."""
         encoding = ColumnEncoding.of(columns)
         numbers = encoding.encode(columns)
         scales = numbers.std(axis=0)
-        return cls(encoding, numbers.mean(axis=0), np.where(scales > 0, scales, 1.0), np.zeros((numbers.shape[1], 0)))
+        return cls(
+            encoding, numbers.mean(axis=0), np.where(scales > 0, scales, 1.0), np.zeros((numbers.shape[1], 0)), text
+        )
 
     def standardized(self, columns: MixedColumns) -> Array:
         """What the fit sees of the columns, (n, k)."""

@@ -462,7 +462,8 @@ def table_of(X: Any) -> Any:
         import pyarrow
 
         X = pyarrow.table(X) if hasattr(X, "columns") else pyarrow.chunked_array([X])
-    return nw.from_native(X, pass_through=True, eager_only=True, allow_series=True)
+    table = nw.from_native(X, pass_through=True, allow_series=True)
+    return table.collect() if isinstance(table, nw.LazyFrame) else table
 
 
 def _holds_texts(column: Any) -> bool:
@@ -489,7 +490,7 @@ def texts_of(X: Any) -> Iterable[str] | None:
     source = iter(X)
     first = next(source, None)
     if not isinstance(first, str):
-        raise ValueError(f"X of type {type(X).__name__} gives {first!r} first; a stream must hold texts")
+        raise ValueError(f"X of type {type(X).__name__} gives {repr(first)[:60]} first; a stream must hold texts")
     return chain([first], source)
 
 

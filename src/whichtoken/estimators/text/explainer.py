@@ -31,6 +31,7 @@ from whichtoken.display.html import asset
 from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError
 from whichtoken.estimators import explainer_page as page
+from whichtoken.estimators.common import refuse_several
 from whichtoken.estimators.text.counting import Vocabulary
 from whichtoken.estimators.text.learning import decide
 
@@ -140,7 +141,7 @@ def check_exportable(model: TextModel) -> None:
     """Refuse a model that a page could only approximate."""
     if not hasattr(model, "_vocabulary"):
         raise UsageError("the model was fitted on counts; a page reads texts, so fit it on texts")
-    model._refuse_several("an explainer page")
+    refuse_several(model, "an explainer page")
     model._refuse_columns("an explainer page")
     if model.selection_.shape[1] > 1:
         raise UsageError(

@@ -18,7 +18,7 @@ from whichtoken.checks import check_choice, check_count, check_range
 from whichtoken.datasets.text_pipeline import TextPipeline
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
-from whichtoken.estimators.common import SavesExplainer
+from whichtoken.estimators.common import SavesExplainer, refuse_several
 from whichtoken.estimators.model_folder import OpenedFolder
 from whichtoken.estimators.text.counting import (
     BLOCK,
@@ -166,7 +166,7 @@ class TextModel(FittedText, SavesExplainer):
         from whichtoken.estimators.text.explanation import explain
 
         check_fitted(self)
-        self._refuse_several("explain")
+        refuse_several(self, "explain")
         return explain(self, X)
 
     def counterfactuals(self, X: Any) -> list[list[str]]:
@@ -215,7 +215,7 @@ class TextModel(FittedText, SavesExplainer):
         from whichtoken.estimators.text.explanation import top_words
 
         check_fitted(self)
-        self._refuse_several("top_words")
+        refuse_several(self, "top_words")
         check_count("n", n, 1)
         return top_words(self, n, X, language)
 
@@ -229,7 +229,7 @@ class TextModel(FittedText, SavesExplainer):
         from whichtoken.estimators.text.explanation import mistakes
 
         check_fitted(self)
-        self._refuse_several("mistakes")
+        refuse_several(self, "mistakes")
         check_count("n", n, 1)
         return mistakes(self, X, y, n)
 
@@ -248,7 +248,7 @@ class TextModel(FittedText, SavesExplainer):
         """The scorer as JSON, or as a SQL query on a table `token_counts(document, token, count)`."""
         check_fitted(self)
         check_choice("kind", kind, ("json", "sql"))
-        self._refuse_several("export")
+        refuse_several(self, "export")
         self._refuse_encoder("export")
         self._refuse_columns("export")
         return _as_json(self) if kind == "json" else _as_sql(self)
@@ -266,9 +266,7 @@ class TextModel(FittedText, SavesExplainer):
             "settings": {
                 name: getattr(self, name) for name in signature(TextModel).parameters if name not in NOT_STORED
             },
-            "classes": stored.classes_as_json(np.sort(self.classes_)),
-            # the order of the labels is the user's
-            **({"several_labels": np.argsort(np.argsort(self.classes_)).tolist()} if self.several_labels_ else {}),
+            "classes": stored.classes_as_json(self.classes_, several=self.several_labels_),
             "choice": {**asdict(self.choice_), "C": str(self.choice_.C)},
             # may be -inf, which JSON cannot say
             "log_null": str(self.log_null_),
@@ -291,12 +289,14 @@ class TextModel(FittedText, SavesExplainer):
         if self._columns is not None:
             beside = self._columns
             arrays |= {"column_means": beside.means, "column_scales": beside.scales, "column_weights": beside.weights}
-            parameters["columns"] = {"text": self.text, **beside.encoding.as_json()}
+            parameters["columns"] = {"text": beside.text, **beside.encoding.as_json()}
         if self._encoder is not None:
             part = self._encoder
             arrays |= {"encoder_weights": part.weights, "encoder_bias": part.bias}
             described = {"name": part.embeddings.name, "sha256": part.embeddings.sha256, "share": part.share}
             parameters["encoder"] = {**described, "dim": len(part.weights)}
+        if self._text_column is not None:
+            parameters["text_column"] = self._text_column
         if self._scaling is not None:
             parameters["scaling"] = list(self._scaling)
         stored.save_model(folder, self._kind, {**parameters, "tokens": list(names)}, arrays)
@@ -325,11 +325,8 @@ class TextModel(FittedText, SavesExplainer):
             model = cls(**dict(settings))
             model._check_parameters()
             model.classes_ = stored.classes_from_json(dict(parts.classes))
-            model._scaling = parts.scaling
-            if parts.several_labels is not None:
-                if sorted(parts.several_labels) != list(range(len(model.classes_))):
-                    raise UsageError("'several_labels' is not an order of the classes")
-                model.several_labels_, model.classes_ = True, model.classes_[parts.several_labels]
+            model._scaling, model.several_labels_ = parts.scaling, parts.classes.several
+            model._text_column = parts.text_column
             model.choice_, model.log_null_ = Choice(**dict(parts.choice)), parts.log_null
             if np.isnan(model.log_null_) or model.log_null_ == np.inf:
                 raise UsageError(f"'log_null' is {model.log_null_}, not a finite number or -inf")
@@ -338,7 +335,8 @@ class TextModel(FittedText, SavesExplainer):
             if parts.encoder is not None and embeddings is not None:
                 model._encoder = _stored_encoder(model, parts.encoder, embeddings, tensors)
             if parts.columns is not None:
-                model.text, model._columns = parts.columns["text"], _stored_columns(model, parts.columns, tensors)
+                model._columns = _stored_columns(model, parts.columns, tensors)
+                model.text = model._columns.text
                 model.columns = list(model._columns.encoding.columns)
             _set_arrays(model, len(names) + (source is not None), tensors, dim)
             if parts.tokenizer is None:
@@ -461,12 +459,6 @@ class TextModel(FittedText, SavesExplainer):
                 f"{what} is for words alone, and this model has an encoder (share {self._encoder.share:g})"
             )
 
-    def _refuse_several(self, what: str) -> None:
-        if self.several_labels_:
-            raise UsageError(
-                f"{what} is for one label; this model has {len(self.classes_)}: ask for_label({self.classes_.tolist()[0]!r})"
-            )
-
     def _refuse_columns(self, what: str) -> None:
         if self._columns is not None:
             raise UsageError(f"{what} is for words alone, and this model has columns: {', '.join(self.columns or ())}")
@@ -478,7 +470,7 @@ class TextModel(FittedText, SavesExplainer):
             return X
         from whichtoken.estimators.text.columns import TextTable
 
-        return TextTable.of(X, self._columns.encoding.columns, self.text)
+        return TextTable.of(X, self._columns.encoding.columns, self._columns.text)
 
     def _split(self, X: Any) -> tuple[Any, Any]:
         """The texts of X and what its columns add to the outputs, (n, outputs) or 0."""
@@ -562,7 +554,7 @@ def _stored_encoder(model: TextModel, described: Any, embeddings: Embeddings, te
 
 
 def _outputs_of(model: TextModel) -> int:
-    return len(model.classes_) if model.several_labels_ else stored.scores(model.classes_)
+    return stored.scores(model.classes_, model.several_labels_)
 
 
 def _stored_columns(model: TextModel, described: dict[str, Any], tensors: dict[str, Any]) -> ColumnPart:
@@ -576,7 +568,7 @@ def _stored_columns(model: TextModel, described: dict[str, Any], tensors: dict[s
     means, scales, weights = stored.arrays({name: tensors.pop(name) for name in found}, found)
     if not (scales > 0).all():
         raise UsageError("array 'column_scales' holds numbers that are not above 0")
-    return ColumnPart(encoding, means, scales, weights)
+    return ColumnPart(encoding, means, scales, weights, described.get("text"))
 
 
 def _rows_of(name: str, array: Array, rows: NDArray[np.int64], tokens: int) -> NDArray[np.int64]:
@@ -759,7 +751,7 @@ def _duels(
     model: TextModel, counts: sparse.csr_array, added: Any = 0.0
 ) -> list[tuple[Array, Array, NDArray[np.int64]]]:
     """Values and biases (n,) of the winner against each rival, and the documents of the duel, some at a time."""
-    model._refuse_several("a counterfactual or a certificate")
+    refuse_several(model, "a counterfactual or a certificate")
     if model.selection_.shape[1] > 1:
         raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
     values = model.values_[:, 0]

@@ -10,12 +10,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.estimators.common import FittedSummary
+from whichtoken.estimators.common import SIDES, FittedSummary, check_change, standardized
 from whichtoken.estimators.model_folder import OpenedFolder
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.columns import TextColumnReason
@@ -25,7 +24,6 @@ from whichtoken.reading import shown
 from whichtoken.theory.trained_embeddings import minimal_deletions
 
 Array = NDArray[np.float64]
-SIDES = ("below", "above")  # the mean of the training numbers
 
 
 class NumberScorer(TextClassifier):
@@ -112,14 +110,8 @@ class TextRegressor(FittedSummary, RegressorMixin, BaseEstimator):
         """Learn from texts, or what else `TextClassifier.fit` takes, and their numbers y (n,)."""
         if is_partitioned(X):
             raise UsageError("TextRegressor learns from texts in memory; X is a Dask collection")
-        numbers = column_or_1d(np.asarray(y, dtype=np.float64))
-        if not np.isfinite(numbers).all():
-            raise ValueError("y holds NaN or infinity; every document needs a finite number")
-        self.mean_, self.scale_ = float(numbers.mean()), float(numbers.std())
-        if not self.scale_ > 0:
-            raise ValueError(f"y is {self.mean_:g} for every document; there is nothing to learn")
-        self.scorer_ = NumberScorer(**self.get_params())
-        self.scorer_.fit(X, (numbers - self.mean_) / self.scale_, sample_weight, groups)
+        numbers, self.mean_, self.scale_ = standardized(y, "document")
+        self.scorer_ = NumberScorer(**self.get_params()).fit(X, numbers, sample_weight, groups)
         self.choice_, self.scorer_._scaling = self.scorer_.choice_, (self.mean_, self.scale_)
         return self
 
@@ -146,8 +138,7 @@ class TextRegressor(FittedSummary, RegressorMixin, BaseEstimator):
     def counterfactuals(self, X: Any, change: float = -1.0) -> list[list[str]]:
         """For each text the fewest tokens whose deletion changes its number by `change` or more; empty if none does."""
         check_is_fitted(self)
-        if not (np.isfinite(change) and change):
-            raise UsageError("{change} must be a number other than 0, such as -1", change=change)
+        check_change(change)
         model = self.scorer_
         texts, beside = model._split(X)
         counts = count_documents(model, texts)
