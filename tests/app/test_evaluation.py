@@ -109,6 +109,13 @@ def test_calibration_error_is_near_zero_for_true_probabilities_only():
     assert sum(overconfident.rows) == 4000
 
 
+def test_equal_probabilities_are_calibrated_together_in_whatever_order_the_rows_are():
+    confidence, right = np.full(50, 0.54), np.arange(50) < 27
+    assert calibration_of(confidence, right).error == 0
+    assert calibration_of(confidence, right).rows == [50]
+    assert calibration_of(np.repeat([0.9, 0.6], [20, 30]), np.arange(50) % 2 == 0).rows == [30, 20]
+
+
 class Toy:
     """Labels that a model knows, and rows that it was trained on."""
 

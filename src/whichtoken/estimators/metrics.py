@@ -58,7 +58,7 @@ class ClassScore(Shown):
 
 @dataclass(frozen=True)
 class Calibration(Shown):
-    """Probabilities of the predicted labels beside how often these are right, in bins of equal size."""
+    """Probabilities of the predicted labels beside how often these are right, in bins of equal size but for ties."""
 
     probability: list[float]
     right: list[float]
@@ -143,7 +143,11 @@ def details_of(held: HeldOut, classes: NDArray[Any]) -> Details:
 
 def calibration_of(confidence: Array, right: NDArray[np.bool_]) -> Calibration:
     """Probabilities beside frequencies, and the error that chance does not explain."""
-    parts = np.array_split(np.argsort(confidence, kind="stable"), min(BINS, len(right)))
+    order = np.argsort(confidence, kind="stable")
+    ascending = confidence[order]
+    firsts = [part[0] for part in np.array_split(ascending, min(BINS, len(right)))]
+    # equal probabilities stay together: cut apart, they would tell how the rows are ordered
+    parts = np.split(order, np.unique(np.searchsorted(ascending, firsts))[1:])
     said = [float(confidence[part].mean()) for part in parts]
     true = [float(right[part].mean()) for part in parts]
     sizes = [len(part) for part in parts]
