@@ -102,11 +102,12 @@ def test_groups_that_all_matter_are_said_to_be_kept(tmp_path: Path) -> None:
     assert found.chosen == 3
 
 
-def test_a_controlled_fit_says_that_nothing_matters(tmp_path: Path) -> None:
-    table = group_frame()
+@pytest.mark.parametrize("covariates", [["age"], []])
+def test_a_controlled_fit_says_that_nothing_matters(covariates: list[str], tmp_path: Path) -> None:
+    table = group_frame() if covariates else group_frame().drop(columns="age")
     table["label"] = np.arange(len(table)) % 2
     path, options = write(table, tmp_path / "t.csv"), {"selection": "controlled", "alpha": 0.01}
-    report = fit_groups(path, tmp_path / "model", GroupRoles("_", covariates=["age"]), options=options)
+    report = fit_groups(path, tmp_path / "model", GroupRoles("_", covariates=covariates), options=options)
     assert report.notes[0] == "selected none of 3 groups: nothing is seen to matter, and the base rate is predicted"
     assert report.notes[1].startswith("no group at family-wise error 0.01; least adjusted p-value ")
     assert len(predictions(tmp_path / "model", path)) == len(table)

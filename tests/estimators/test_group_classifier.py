@@ -325,7 +325,7 @@ def test_no_group_matters():
     ("groups", "covariates", "message"),
     [
         ([0, 1], None, r"groups must name a group for each of the 4 columns of X; got \(2,\) ids"),
-        ({"a": [0, 1]}, None, "groups do not cover 2 of the 4 columns, such as"),
+        ({"a": [0, 1]}, None, "groups do not cover 2 of the 4 columns, such as 2;"),
         ({"a": [0, 1], "b": [2, 7]}, None, "group 'b': X has no column 7; columns are names of X or 0 to 3"),
         ({"a": [0, 1], "b": ["x"]}, None, "group 'b': X has no column 'x'"),
         ({"a": [0, 1, 2, 3], "b": []}, None, "group 'b' has no columns"),

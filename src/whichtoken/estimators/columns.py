@@ -166,7 +166,7 @@ class ColumnEncoding:
 
     def encode(self, table: MixedColumns) -> Array:
         """Numbers (n, names); the table may hold other columns too, and its columns of texts may have other levels."""
-        parts = []
+        parts = [np.empty((len(table.values), 0))]  # a model may need no column
         for column in self.columns:
             values = table.values[:, table.names.index(column)]
             if column in self.fills:

@@ -129,7 +129,7 @@ def parse_groups(groups: Any, covariates: Any, features: int, columns: Sequence[
                 raise ValueError(f"group {name!r} contains covariates; a column is one or the other")
         missing = np.setdiff1d(np.arange(features), np.concatenate([kept, *members]))
         if missing.size:
-            example = columns[missing[0]] if columns is not None else missing[0]
+            example = columns[missing[0]] if columns is not None else int(missing[0])
             raise ValueError(
                 f"groups do not cover {missing.size} of the {features} columns, such as {example!r}; add it to a group or to"
                 " covariates"
