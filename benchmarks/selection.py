@@ -1,11 +1,11 @@
 """Error control of the selection of groups, beside knockoffs (hidimstat), stability selection and a tuned group lasso (skglm).
 
 Groups of three Gaussian columns share a correlation with all others; labels follow a logistic law of one group, or of none. A
-wrong group is one that adds nothing given the others. In one more cell, the group that matters has a near copy, and a method
-finds it with either of the two. Knockoffs are those of hidimstat at its defaults, with a false discovery rate of 0.05; they
-select columns, and a group counts where one of its columns does. Stability selection takes the group that enters the group
-lasso first in 50 halves of the rows, and the share that bounds the expected number of wrong groups by 0.05 (Meinshausen and
-Buehlmann 2010). skglm's penalty is tuned by cross-validated log loss, and bounds nothing.
+wrong group is one that adds nothing given the others. In one more cell, the group that matters has a near copy: a method finds
+it with either of the two, and the copy alone is wrong. Knockoffs are those of hidimstat at its defaults, with a false discovery
+rate of 0.05; they select columns, and a group counts where one of its columns does. Stability selection takes the group that
+enters the group lasso first in 50 halves of the rows, and the share that bounds the expected number of wrong groups by 0.05
+(Meinshausen and Buehlmann 2010). skglm's penalty is tuned by cross-validated log loss, and bounds nothing.
 """
 
 from __future__ import annotations
@@ -71,33 +71,34 @@ def measure(wanted: Cases) -> Iterator[Measure]:
         seconds = cpu_seconds(lambda: group_tests(X, y, np.repeat(range(20), WIDTH), resamples=20, random_state=0))
         yield Measure("n=200, 60 columns", "s of CPU time, with shares of 20 halves", seconds, 5.0, at_least=False)
     if wanted("one of two near copies matters, n=200, 20 groups"):
-        yield from _cell("one of two near copies matters, n=200, 20 groups", 200, 20, 0.0, {0, 1})
+        yield from _cell("one of two near copies matters, n=200, 20 groups", 200, 20, 0.0, copied=True)
     for n, groups, correlation in CELLS:
         case = f"one of {groups} groups matters, n={n}, correlation {correlation:g}"
         if wanted(case):
-            yield from _cell(case, n, groups, correlation, {0})
+            yield from _cell(case, n, groups, correlation)
 
 
-def _cell(case: str, n: int, groups: int, correlation: float, right: set[int]) -> Iterator[Measure]:
+def _cell(case: str, n: int, groups: int, correlation: float, copied: bool = False) -> Iterator[Measure]:
     """Found is the group that matters, or its near copy; near copies that pass together count for ours."""
     tables, peer_tables = TABLES[groups]
-    drawn = [_table(seed, n, groups, correlation, STRENGTH, len(right) > 1) for seed in range(tables)]
+    right = {0, 1} if copied else {0}
+    drawn = [_table(seed, n, groups, correlation, STRENGTH, copied) for seed in range(tables)]
     found = [_ours(X, y, seed) for seed, (X, y) in enumerate(drawn)]
-    # of near copies that pass together, one at least matters if the right one is among them
     hits = [any(part & right for part in parts) for parts in found]
-    alone = [any(part <= right and len(part) == 1 for part in parts) for parts in found]
+    alone = [{0} in parts for parts in found]
     low, high = binomtest(sum(hits), tables).proportion_ci()
     detail = f"exact 95 % interval {low:.3f} to {high:.3f}; by itself in {np.mean(alone):.2f}"
     what = "share of tables in which it is found"
     yield Measure(f"{case}, {tables} tables", what, float(np.mean(hits)), 0.0, detail=detail)
-    wrong = sum(any(not part & right for part in parts) for parts in found)
+    # of near copies that pass together, one matters if the right one is among them
+    wrong = sum(any(0 not in part for part in parts) for parts in found)
     yield _level(f"{case}, {tables} tables", wrong, tables)
     for peer, select in PEERS.items():
         if peer == KNOCKOFFS and not installed("hidimstat"):
             continue
         theirs = [select(X, y, seed) for seed, (X, y) in enumerate(drawn[:peer_tables])]
         power, mine = np.mean([bool(one & right) for one in theirs]), np.mean(hits[:peer_tables])
-        extra = np.mean([len(one - right) for one in theirs])
+        extra = np.mean([len(one - {0}) for one in theirs])
         detail = f"{mine:.2f} against {power:.2f}, which has {extra:.1f} wrong groups on average"
         beside = Beside(peer, float(mine), float(power), "share found", True)
         what = f"found more often than by {peer}"

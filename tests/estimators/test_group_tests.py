@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
@@ -92,6 +93,39 @@ def test_unions_of_near_copies_hold_the_level_and_have_power():
         found += bool(set(tests.selected) & {0, 1} or tests.undecided)
     assert binomtest(wrong, 100).proportion_ci().low <= 0.2
     assert found >= 95
+
+
+def many_copies(noise, signals=10, n=300):
+    """Columns that all matter, then a near copy of each."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 2 * signals))
+    X[:, signals:] = X[:, :signals] + noise * X[:, signals:]
+    return X, rng.random(n) < 1 / (1 + np.exp(-2 * X[:, :signals].sum(axis=1)))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_no_copy_passes_alone_where_more_groups_matter_than_are_screened(noise):
+    """What a penalized regression leaves of a copy is mostly its twin, which must be among the predictors of the labels."""
+    found = group_tests(*many_copies(noise), random_state=0)
+    assert found.selected == []
+    assert len(found.undecided) >= 8
+
+
+def test_unions_that_pass_make_no_room_for_wrong_groups():
+    """In one family with unions, ten right ones would let a group pass at ten times its share of the rate."""
+    found = group_tests(*many_copies(0.1), control="fdr", random_state=0)
+    assert len(found.undecided) >= 8
+    np.testing.assert_allclose(found.adjusted, adjust(found.p_values, "fdr"))
+
+
+@pytest.mark.parametrize("control", ["fwer", "fdr"])
+def test_words_are_tested_by_their_counts(control):
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(0.3, (300, 40))
+    y = rng.random(300) < 1 / (1 + np.exp(1.5 - 3 * (counts[:, 7] > 0)))
+    words = pd.DataFrame(counts, columns=[f"word{k}" for k in range(40)])
+    assert group_tests(words, y, control=control, random_state=0).selected == ["word7"]
+    assert group_tests(words, rng.permutation(y), control=control, random_state=0).selected == []
 
 
 def test_members_of_a_cluster_are_tested_after_it():

@@ -60,7 +60,7 @@ SHOWN = 5  # names of groups in a sentence
 COPIED = 0.8  # share of a group's variance that another one says, from which on they are near copies
 LARGEST = 1 / 3  # columns of a union, per row; more leave its test no power
 FOLDS = 3
-PENALTIES = (0.01, 0.1, 1.0, np.inf)  # per row, of the regression of a group on the others; infinity is none
+PENALTIES = (1e-4, 0.01, 0.1, 1.0, np.inf)  # per row, of the regression of a group on the others; infinity is none
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,8 @@ def group_tests(
         Level.
     control : {"fwer", "fdr"}, default="fwer"
         "fwer" bounds the chance of any wrong group, by Holm's method, which holds under any dependence. "fdr" bounds the
-        expected share of wrong groups among those selected, by that of Benjamini and Hochberg, for positive dependence.
+        expected share of wrong groups among those selected, and of wrong unions among those that pass, by that of Benjamini
+        and Hochberg, for positive dependence.
     resamples : int, default=0
         Random halves of the rows in which groups are selected again, for `shares`: how stable a selection is.
     random_state : int, RandomState or None
@@ -225,20 +226,22 @@ def group_tests(
 
 def tested(samples: Samples, layout: Layout, alpha: float, control: str, rng: np.random.Generator) -> GroupTests:
     """p-values of all groups, and of unions of near copies."""
-    names, count = tuple(plain_label(name) for name in layout.names), len(layout.names)
+    names = tuple(plain_label(name) for name in layout.names)
     aside = rng.spawn(1)[0]
-    found = p_values(samples, layout, alpha, rng)
     clusters = near_copies(samples.X, layout)
-    several = [k for k, part in enumerate(clusters) if len(part) > 1]
+    found = p_values(samples, layout, alpha, rng, clusters)
+    widest = LARGEST * len(samples.X)
+    several = [k for k, part in enumerate(clusters) if len(part) > 1 and len(layout.columns(part)) <= widest]
     together = np.ones(0)
     if several:
         members = tuple(np.unique(np.concatenate([layout.members[g] for g in part])) for part in clusters)
         merged = Layout(tuple(range(len(clusters))), members, layout.covariates)
-        together = p_values(samples, merged, alpha, aside, several)
+        together = p_values(samples, merged, alpha, aside, [[k] for k in merged.names], several)
     if control == "fwer":
         adjusted, whole = step_down(found, together, [clusters[k] for k in several])
     else:
-        adjusted, whole = np.split(adjust(np.concatenate([found, together]), control), [count])
+        # a rate for each: unions that pass would make room for wrong groups
+        adjusted, whole = adjust(found, control), adjust(together, control)
     unions = tuple(
         UnionTest(tuple(names[g] for g in clusters[k]), float(p), float(after))
         for k, p, after in zip(several, together, whole, strict=True)
@@ -267,11 +270,7 @@ def near_copies(X: Array, layout: Layout) -> list[list[int]]:
     unsaid = np.minimum(unsaid, unsaid.T)
     np.fill_diagonal(unsaid, 0)
     codes = fcluster(linkage(squareform(unsaid, checks=False), "complete"), 1 - COPIED, "distance")
-    clusters = [np.flatnonzero(codes == code).tolist() for code in dict.fromkeys(codes.tolist())]
-    small = [len(layout.columns(part)) <= LARGEST * len(Z) for part in clusters]
-    return [
-        kept for part, fits in zip(clusters, small, strict=True) for kept in ([part] if fits else [[g] for g in part])
-    ]
+    return [np.flatnonzero(codes == code).tolist() for code in dict.fromkeys(codes.tolist())]
 
 
 def _half(codes: Rows, rng: np.random.Generator) -> Rows:
@@ -319,9 +318,20 @@ def adjust(found: Array, control: str) -> Array:
 
 
 def p_values(
-    samples: Samples, layout: Layout, alpha: float, rng: np.random.Generator, wanted: Sequence[int] | None = None
+    samples: Samples,
+    layout: Layout,
+    alpha: float,
+    rng: np.random.Generator,
+    clusters: Sequence[Sequence[int]] | None = None,
+    wanted: Sequence[int] | None = None,
 ) -> Array:
-    """The p-values of the groups, or of those wanted; enough permutations that a group can pass at the level after Holm."""
+    """The p-values of the groups, or of those wanted; enough permutations that a group can pass at the level after Holm.
+
+    The labels are predicted by the near copies of a group too (those in its cluster): the regression of the group on them leaves
+    so little of it that the penalty leaves as much of what they carry.
+    """
+    clusters = near_copies(samples.X, layout) if clusters is None else clusters
+    alike = {g: [other for other in part if other != g] for part in clusters for g in part}
     Z = Standardization.of(samples.X)(samples.X)
     n, count, fixed = len(Z), len(layout.names), Z[:, layout.covariates]
     base = _residuals([], fixed, samples)
@@ -329,9 +339,10 @@ def p_values(
         design = np.hstack([np.ones((n, 1)), fixed])
         Z = Z - design @ np.linalg.lstsq(design, Z, rcond=None)[0]
     groups = [Z[:, columns] for columns in layout.members]
-    strongest = np.argsort([-_strength(_basis(group), base) for group in groups], kind="stable")[: SCREENED + 1]
-    # without a group that is not among them, the strongest are the same
-    common = _residuals([groups[g] for g in strongest[:SCREENED] if count > 1], fixed, samples)
+    bases = [_basis(group) for group in groups]
+    # without a group that is not among them, they are the same
+    screened = _screened(bases, base)
+    common = _residuals([groups[g] for g in screened if count > 1], fixed, samples)
     left, values, _ = np.linalg.svd(Z, full_matrices=False)
     most = max(LEAST_PERMUTATIONS, int(5 * count / alpha))
     places = range(count) if wanted is None else wanted
@@ -341,8 +352,10 @@ def p_values(
         basis, residuals = _basis(part), common
         if basis.shape[1] == 0:  # constant, or known from the covariates
             continue
-        if g in strongest and count > 1:
-            residuals = _residuals([groups[k] for k in strongest if k != g], fixed, samples)
+        mates = [other for other in alike[g] if other not in screened]
+        if count > 1 and (g in screened or mates):
+            others = _screened(bases, base, without=g) if g in screened else screened
+            residuals = _residuals([groups[other] for other in {*others, *alike[g]}], fixed, samples)
         # the covariates are in both regressions
         factor = _inflation(residuals, left, values, penalty) * (n - 1) / max(1, n - 1 - fixed.shape[1])
         found[k] = _permutation_test(basis, residuals, factor, most, rng)
@@ -370,10 +383,23 @@ def _basis(part: Array) -> Array:
     return np.asarray(left[:, values > 1e-9 * np.sqrt(len(part))])
 
 
-def _strength(basis: Array, residuals: Array) -> float:
-    """How far the statistic is above its mean under permutations, in units of about its deviation."""
-    width, scale = basis.shape[1], (residuals**2).sum() / (len(basis) - 1)
-    return float(((residuals @ basis) ** 2).sum() / scale - width) / np.sqrt(width) if width else -np.inf
+def _screened(bases: Sequence[Array], residuals: Array, without: int | None = None) -> list[int]:
+    """Groups that predict the labels, one after the other: each the strongest in what those before it leave."""
+    n, every = residuals.shape[1], np.hstack(bases)
+    widths = np.array([basis.shape[1] for basis in bases])
+    owners, free = np.repeat(np.arange(len(bases)), widths), widths > 0
+    if without is not None:
+        free[without] = False
+    found, rest, least = list[int](), residuals, 1e-9 * (residuals**2).sum()
+    while free.any() and len(found) < SCREENED and (rest**2).sum() > least:
+        squares = np.bincount(owners, ((rest @ every) ** 2).sum(axis=0), len(bases)) * (n - 1) / (rest**2).sum()
+        # how far the statistic is above its mean under permutations, in units of about its deviation
+        strengths = np.where(free, (squares - widths) / np.sqrt(np.maximum(widths, 1)), -np.inf)
+        found.append(int(strengths.argmax()))
+        free[found[-1]] = False
+        known = np.linalg.qr(np.hstack([bases[g] for g in found]))[0]
+        rest = residuals - (residuals @ known) @ known.T
+    return found
 
 
 def _unexplained(Z: Array, layout: Layout, rng: np.random.Generator) -> list[tuple[Array, float]]:
