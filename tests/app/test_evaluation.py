@@ -116,6 +116,13 @@ def test_equal_probabilities_are_calibrated_together_in_whatever_order_the_rows_
     assert calibration_of(np.repeat([0.9, 0.6], [20, 30]), np.arange(50) % 2 == 0).rows == [30, 20]
 
 
+def test_bins_of_few_rows_do_not_take_chance_for_an_error():
+    """In bins of one row each the error would be .5."""
+    found = calibration_of(np.linspace(0.5, 0.51, 10), np.arange(10) % 2 == 0)
+    assert found.rows == [5, 5]
+    assert found.error == 0
+
+
 class Toy:
     """Labels that a model knows, and rows that it was trained on."""
 

@@ -81,6 +81,13 @@ def test_mean_pooling_is_said(tmp_path: Path) -> None:
     assert report.notes[0] == "attention did not lower the validated loss: bags are pooled by the mean"
 
 
+def test_it_is_said_that_no_map_was_compared(tmp_path: Path, monkeypatch) -> None:
+    path, sentence = write(bag_frame(), tmp_path / "t.csv"), "no other map of the instances was compared"
+    assert not any(sentence in note for note in fit_bags(path, tmp_path / "small").notes)
+    monkeypatch.setattr("whichtoken.estimators.bags.classifier.LONGEST", 7)
+    assert any(sentence in note for note in fit_bags(path, tmp_path / "large").notes)
+
+
 def test_groups_are_fitted_saved_and_predicted(tmp_path: Path) -> None:
     path = write(group_frame(), tmp_path / "t.csv")
     report = fit_groups(path, tmp_path / "model", GroupRoles("_", covariates=["age"]))

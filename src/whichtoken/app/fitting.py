@@ -151,6 +151,8 @@ def _bag_notes(model: BagClassifier) -> Iterator[str]:
         yield "attention did not lower the validated loss: bags are pooled by the mean"
     if model.choice_.reason:
         yield model.choice_.reason
+    elif model.instance_map == "auto":
+        yield "no other map of the instances was compared, as the bags are too large or too few; --instance-map tries one"
     if model.queries_.shape[1] > 1 and model.n_queries == "auto":
         yield "two queries lower the validated log loss clearly; --queries 1 keeps decisions certified"
 

@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 
 DRAWS = 300  # of the bootstrap
 CELLS = 1 << 21  # weights of samples held at a time: about what a cache holds
-BINS = 10  # of the calibration, of equal size
+BINS, LEAST_ROWS = 10, 5  # of the calibration, of equal size; in one row a frequency has no deviation
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 LEAST_PROBABILITY = 1e-15
 Z = 1.959963984540054
@@ -145,7 +145,7 @@ def calibration_of(confidence: Array, right: NDArray[np.bool_]) -> Calibration:
     """Probabilities beside frequencies, and the error that chance does not explain."""
     order = np.argsort(confidence, kind="stable")
     ascending = confidence[order]
-    firsts = [part[0] for part in np.array_split(ascending, min(BINS, len(right)))]
+    firsts = [part[0] for part in np.array_split(ascending, max(1, min(BINS, len(right) // LEAST_ROWS)))]
     # equal probabilities stay together: cut apart, they would tell how the rows are ordered
     parts = np.split(order, np.unique(np.searchsorted(ascending, firsts))[1:])
     said = [float(confidence[part].mean()) for part in parts]
