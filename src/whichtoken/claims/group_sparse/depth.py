@@ -16,50 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, Predictions, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.group_sparse._training import GroupSizes, predicted_power, random_problem
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, log_slope
+from whichtoken.lab import Measured, Predicted, Row, Rows, log_slope
 
 SHARE = 0.8  # of the stability bound along the path: learning rate of gradient descent
 ADAM_RATE = 0.01
-STEPS = {4: 150, 8: 150, 16: 300, 32: 800}  # gradient descent, by groups
 MAP_SAMPLES, MAP_STREAMS = 100, 2
 EVERY = 5  # steps between two looks at the attention
 EPSILONS = 1e-8, 1e-2  # of Adam: torch's, and one of the size of the noise in the gradients
-
-FIRST = Equals(
-    "depth.first", 1.0, "gradient descent: attention from input to output over that of the first layer", tolerance=0.02
-)
-LATER = Equals(
-    "depth.later", 1.0, "gradient descent: attention of a later layer on the relevant group over 1/D", tolerance=0.05
-)
-SPEED = Equals(
-    "depth.speed", 1.0, "gradient descent: steps to an attention of one half over those of one layer, on the same data",
-    tolerance=0.02,
-)  # fmt: skip
-POWER = Equals(
-    "depth.power", None, "gradient descent: power of D in the steps to an attention of one half, times the learning rate",
-    tolerance=0.05,
-)  # fmt: skip
-MAP = Equals(
-    "depth.map", 1.0, "gradient descent: attention after the steps over that of the reduced map", tolerance=0.03
-)
-ALPHA = Equals("depth.alpha", 1.0, "gradient descent: length of v_1 over that of the reduced map", tolerance=0.05)
-VALUE = Above("depth.value", 0.99, "gradient descent: cosine of v_1 and v*")
-POSITION = Above(
-    "depth.position", 0.95, "gradient descent: cosine of W_22 of the first layer and its predicted direction"
-)
-ADAM_SELECTS = Above("depth.adam.selects", 0.85, "Adam, two or three layers: attention from input to output")
-ADAM_FIRST = Below("depth.adam.first", 0.75, "Adam, two or three layers: attention of the first layer")
-ADAM_GAIN = AtLeast(
-    "depth.adam.gain", 0.0, "Adam, 8 groups or more: attention from input to output minus that of one layer, on the same data"
-)  # fmt: skip
-ADAM_EPSILON = Above(
-    "depth.adam.epsilon", 0.9, f"Adam, one or two layers, epsilon {EPSILONS[1]:g}: attention from input to output"
-)
-SELECTS = Above("depth.selects", 0.5, "attention from input to output")
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -72,7 +40,7 @@ class Point(GroupSizes):
     epsilon: float = EPSILONS[0]  # of Adam
     start: float = 0.0  # times Xavier's numbers
     sigma: float = 1.0
-    steps: int = STEPS[8]
+    steps: int = 150
     batch: int = 64
 
     @property
@@ -83,23 +51,10 @@ class Point(GroupSizes):
         return self.rate * (ADAM_RATE if self.optimizer == "adam" else SHARE * bound)
 
 
-class Depth(Experiment[Point]):
+class Depth(Claim[Point], table=TABLE):
     id = "group-sparse/depth"
     needs = "torch"
     spot = Point(groups=4, steps=20)
-    presets = {
-        "quick": (Grid(layers=[2, 1, 3], seeds=6), Grid(optimizer="adam", layers=[1, 2], steps=300, seeds=6)),
-        "full": (
-            *(Grid(groups=D, layers=[1, 2, 3], steps=STEPS[D], seeds=24) for D in (4, 8, 16)),
-            Grid(groups=[4, 8, 16], layers=[1, 2], optimizer="adam", steps=300, seeds=12),
-            Grid(groups=32, layers=[1, 2], optimizer="adam", steps=300, seeds=6),
-            Grid(groups=32, layers=[1, 2], steps=STEPS[32], seeds=6),
-            Grid(groups=[8, 16], layers=[1, 2], optimizer="adam", epsilon=EPSILONS[1], steps=300, seeds=6),
-            Grid(groups=[4, 8, 16], layers=3, optimizer="adam", steps=300, seeds=6),
-        ),
-        "map": (Grid(seeds=6),),
-    }
-    ranges = {"start": (0.0, 1.0), "groups": (3, 20), "sigma": (0.25, 3.0), "rate": (0.2, 5.0)}
     method_fields = frozenset({"layers", "optimizer", "rate", "epsilon", "start", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -144,40 +99,39 @@ class Depth(Experiment[Point]):
         columns = {name: [numbers[name] for numbers in found] for name in sorted(names)}
         return {name: Predicted(np.mean(values), float(np.std(values))) for name, values in columns.items()}
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         descent = rows.where(optimizer="sgd")
         deep = rows_where(descent, lambda point: point.layers > 1)
         where = "layers groups", "L{}.D{}", "{} layers, {} groups"
-        yield from FIRST.each(deep, *where, lambda runs: [_of_first(row) for row in runs])
-        yield from LATER.each(deep, *where, lambda runs: [_farthest(row) for row in runs])
+        yield from TABLE.first.each(deep, *where, lambda runs: [_of_first(row) for row in runs])
+        yield from TABLE.later.each(deep, *where, lambda runs: [_farthest(row) for row in runs])
         for (layers, groups), runs in group_by(deep, "layers", "groups"):
             both = rows_where(descent.where(groups=groups), lambda point, layers=layers: point.layers in (1, layers))  # type: ignore[misc]
             ratio = np.divide(*_both(both, "half_time", layers))
-            yield SPEED.part(f"L{layers}.D{groups}", f"{layers} layers, {groups} groups", ratio, on=runs)
+            yield TABLE.speed.part(f"L{layers}.D{groups}", f"{layers} layers, {groups} groups", ratio, on=runs)
         for layers, runs in group_by(deep, "layers"):
             if len(runs.levels("groups")) > 1:
                 slope, power = log_slope(_known(runs), "groups", "half_time"), predicted_power(runs, "half_time")
-                yield POWER.part(f"L{layers}", f"{layers} layers", slope, on=runs, value=power)
-        for criterion, name in ((MAP, "attention"), (ALPHA, "alpha")):
+                yield TABLE.power.part(f"L{layers}", f"{layers} layers", slope, on=runs, value=power)
+        for criterion, name in ((TABLE.map, "attention"), (TABLE.alpha, "alpha")):
             yield from criterion.each(deep, *where, partial(_over_map, name=name))
-        for criterion, name in ((VALUE, "value_cosine"), (POSITION, "position_cosine")):
+        for criterion, name in ((TABLE.value, "value_cosine"), (TABLE.position, "position_cosine")):
             yield from criterion.each(deep, *where, name)
         adam = rows.where(optimizer="adam", epsilon=EPSILONS[0])
         several = rows_where(adam, lambda point: point.layers > 1)
-        yield from ADAM_SELECTS.each(several, *where, "attention")
-        yield from ADAM_FIRST.each(several, *where, lambda runs: [row.measured["layers"][0] for row in runs])
+        yield from TABLE.adam_selects.each(several, *where, "attention")
+        yield from TABLE.adam_first.each(several, *where, lambda runs: [row.measured["layers"][0] for row in runs])
         many = rows_where(adam, lambda point: point.groups >= 8)
         for (layers, groups), runs in group_by(rows_where(many, lambda point: point.layers > 1), "layers", "groups"):
             gain = np.subtract(*_both(many.where(groups=groups), "attention", layers))
-            yield ADAM_GAIN.part(f"L{layers}.D{groups}", f"{layers} layers, {groups} groups", gain, on=runs)
-        yield from ADAM_EPSILON.each(rows.where(optimizer="adam", epsilon=EPSILONS[1]), *where, "attention")
+            yield TABLE.adam_gain.part(f"L{layers}.D{groups}", f"{layers} layers, {groups} groups", gain, on=runs)
+        yield from TABLE.adam_epsilon.each(rows.where(optimizer="adam", epsilon=EPSILONS[1]), *where, "attention")
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
         """Whether the group is selected, and whether the first layer does it alone."""
-        yield SELECTS(rows.values("attention"), on=rows)
+        yield TABLE.selects(rows.values("attention"), on=rows)
         if all(row.point.layers > 1 for row in rows):
-            yield LATER([_farthest(row) for row in rows], on=rows)
+            yield TABLE.later([_farthest(row) for row in rows], on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, middle, right = figure.subplots(1, 3)

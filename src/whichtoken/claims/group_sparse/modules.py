@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Above, AtLeast, AtMost, Below, Checks, Equals, pool_parts
+from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, GroupSizes, random_problem
-from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
+from whichtoken.lab import Measured, Row, Rows
 
 NONE, RESIDUAL, NETWORK, LAYER, RMS = "none", "residual", "network", "layer-norm", "rms-norm"
 PARTS = (
@@ -35,41 +35,9 @@ FROZEN = {
     "no W_21": ("W_21",),
 }
 LOST = (RESIDUAL, f"{RESIDUAL}+{NETWORK}")
-SPREAD = (*LOST, RMS, LAYER, f"{RMS}+{NETWORK}", f"{LAYER}+{NETWORK}")
 TERMS = ((RESIDUAL, "no v_2"), (RESIDUAL, "no W_12"), (f"{RESIDUAL}+{NETWORK}", "no v_2"))
 FEW, MANY = 4, 8  # groups
-SELECTED = 0.7  # as in `initialization`
-# POSITION and FEW_KEEP, and which part belongs to which check, were decided after these runs were seen: they describe the runs;
-# other thresholds and terms were set before
-
-KEEPS = Above("modules.keeps", SELECTED, "gradient descent, no residual connection: attention on the relevant group")
-LOSES = Below(
-    "modules.loses", SELECTED, "gradient descent, residual connection, 8 groups: attention on the relevant group"
-)
-FEW_KEEP = Above(
-    "modules.few", SELECTED, "gradient descent, residual connection, 4 groups: attention on the relevant group"
-)
-THEOREM = Above("modules.theorem", SELECTED, "gradient descent on v_1 and W_22 alone: attention on the relevant group")
-TERM = Above(
-    "modules.term",
-    0.2,
-    "attention on the relevant group without training the block minus that with all, on the same data",
-)
-IDLE = AtMost("modules.idle", 0.1, "the same for blocks that the loss of the selection does not need")
-REACH = Equals(
-    "modules.reach", 1.0, "residual, v_2 kept at zero: accuracy over what its attention leaves possible", tolerance=0.03
-)
-VALUE = Above(
-    "modules.value", 0.95, "gradient descent, no residual connection: cosine of the value on the variables and v*"
-)
-POSITION = AtLeast(
-    "modules.position", 0.0, "share of the value on the positions, layer norm minus RMS norm, on the same data"
-)
-ADAM = AtMost(
-    "modules.adam",
-    0.0,
-    "Adam, residual connection: attention with all blocks minus that of v_1 and W_22, on the same data",
-)
+TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
@@ -82,32 +50,10 @@ class Point(GroupSizes):
     batch: int = 100
 
 
-class Modules(Experiment[Point]):
+class Modules(Claim[Point], table=TABLE):
     id = "group-sparse/modules"
     needs = "torch"
     spot = Point(groups=4, parts=f"{RESIDUAL}+{RMS}+{NETWORK}", steps=50)
-    presets = {
-        "quick": (
-            Grid(parts=[NONE, RESIDUAL], lr=0.04, steps=700, seeds=6),
-            Grid(parts=RESIDUAL, trained="no v_2", lr=0.04, steps=700, seeds=6),
-        ),
-        "full": (
-            Grid(parts=[parts for parts in PARTS if parts not in SPREAD], seeds=6),
-            Grid(parts=list(SPREAD), seeds=12),  # these differ from run to run
-            Grid(parts=list(LOST), trained=["no v_2", "no W_12"], seeds=6),
-            Grid(parts=list(LOST), trained="no W_21", seeds=12),
-            Grid(parts=[NONE, LAYER, RESIDUAL, PARTS[-1]], trained="theorem", seeds=6),
-            Grid(
-                parts=[NONE, RESIDUAL, PARTS[-1]],
-                trained=["all", "theorem"],
-                optimizer="adam",
-                lr=0.01,
-                steps=400,
-                seeds=6,
-            ),
-            Grid(groups=4, parts=[NONE, RESIDUAL, NETWORK, RMS], lr=0.1, steps=400, seeds=6),
-        ),
-    }
     method_fields = frozenset({"parts", "trained", "optimizer", "lr", "steps", "batch"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -127,17 +73,16 @@ class Modules(Experiment[Point]):
         descend_on_batches(model, fresh_batches(data, point.batch, rng), descent, point.steps)
         return model.measure(data, TEST_SAMPLES, sample)
 
-    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         descent, adam = rows.where(optimizer="sgd"), rows.where(optimizer="adam")
         every = descent.where(trained="all")
         for (parts, groups), runs in group_by(every, "parts", "groups"):
             label, words = f"{parts}.D{groups}", f"{_words(parts)}, {groups} groups"
             if RESIDUAL not in parts:
-                yield KEEPS.part(label, words, runs.values("attention"), on=runs)
-                yield VALUE.part(label, words, runs.values("value_cosine"), on=runs)
+                yield TABLE.keeps.part(label, words, runs.values("attention"), on=runs)
+                yield TABLE.value.part(label, words, runs.values("value_cosine"), on=runs)
             elif parts in LOST:
-                selects = FEW_KEEP if groups == FEW else LOSES
+                selects = TABLE.few_keep if groups == FEW else TABLE.loses
                 yield selects.part(label, words, runs.values("attention"), on=runs)
         for beside in ("", f"+{NETWORK}"):
             eight = every.where(groups=MANY)
@@ -147,22 +92,22 @@ class Modules(Experiment[Point]):
             )
             both = Rows(two, failed)
             more = np.subtract(*pairs(both, "position_share", {"parts": LAYER + beside}, {"parts": RMS + beside}))
-            yield POSITION.part(LAYER + beside, _words(LAYER + beside), more, on=both)
+            yield TABLE.position.part(LAYER + beside, _words(LAYER + beside), more, on=both)
         for parts, runs in group_by(descent.where(trained="theorem"), "parts"):
-            yield THEOREM.part(parts, _words(parts), runs.values("attention"), on=runs)
+            yield TABLE.theorem.part(parts, _words(parts), runs.values("attention"), on=runs)
         for (parts, trained), runs in group_by(descent, "parts", "trained"):
             if trained.startswith("no "):
                 both = rows_where(descent, lambda point, parts=parts: point.parts == parts and point.groups == MANY)  # type: ignore[misc]
                 change = np.subtract(*pairs(both, "attention", {"trained": trained}, {"trained": "all"}))
-                criterion = TERM if (parts, trained) in TERMS else IDLE
+                criterion = TABLE.term if (parts, trained) in TERMS else TABLE.idle
                 yield criterion.part(
                     f"{parts}.{trained.removeprefix('no ')}", f"{_words(parts)}, {trained}", change, on=runs
                 )
         masked = descent.where(parts=RESIDUAL, trained="no v_2")
-        yield REACH(np.array([row.measured["accuracy"] / _possible(row) for row in masked]), on=masked)
+        yield TABLE.reach(np.array([row.measured["accuracy"] / _possible(row) for row in masked]), on=masked)
         for parts, runs in group_by(rows_where(adam, lambda point: RESIDUAL in point.parts), "parts"):
             change = np.subtract(*pairs(runs, "attention", {"trained": "all"}, {"trained": "theorem"}))
-            yield ADAM.part(parts, _words(parts), change, on=runs)
+            yield TABLE.adam.part(parts, _words(parts), change, on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantities = {
