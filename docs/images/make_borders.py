@@ -3,7 +3,7 @@
     python docs/images/make_borders.py [FOLDER [NAME ...]]
 
 Rows are stored in FOLDER, so a second call only draws. The budgets are numbers of rows, so every machine finds the same; together
-they take a quarter of an hour of processor time. With names of pictures, the other parts of the page stay as they are.
+they take about half an hour of processor time. With names of pictures, the other parts of the page stay as they are.
 """
 
 import json
@@ -17,6 +17,7 @@ from whichtoken.lab import stress
 from whichtoken.lab.discovery import find
 
 IMAGES = Path(__file__).parent
+ABLATION = "attention-regression/ablation", "600rows", ("condition", "tokens"), ("condition", "tokens")
 PAGE = IMAGES.parent / "borders.md"
 # name of the picture, claim, budget, fields, fields of the map, fields of the default point that are changed
 MAPS = (
@@ -26,6 +27,16 @@ MAPS = (
     ("trained_embeddings", "trained-embeddings/selection-window", "1000rows", ("lr", "dim"), (), {}),
     ("attention_regression", "attention-regression/convergence", "500rows", ("target", "covariance", "noise"), (), {}),
     ("sparse_tokens", "sparse-tokens/capacity", "400rows", ("dim", "strength"), (), {}),
+    ("group_sparse_start", "group-sparse/initialization", "320rows", (), ("scale", "groups"), {}),
+    ("group_sparse_correlation", "group-sparse/overlap", "320rows", (), ("correlation", "groups"), {}),
+    ("group_sparse_encodings", "group-sparse/encodings", "320rows", (), ("steps", "groups"), {"encoding": "random"}),
+    ("group_sparse_learned", "group-sparse/encodings", "320rows", (), ("steps", "groups"), {"encoding": "learned-random"}),
+    ("group_sparse_samples", "group-sparse/finite-sample", "320rows", (), ("samples_per_variable", "scale"), {}),
+    ("ablation_plain", *ABLATION, {"start": "random", "variant": "no-preconditioner"}),
+    ("ablation_covariance", *ABLATION, {"start": "random"}),
+    ("ablation_unpenalized", *ABLATION, {"start": "unbalanced", "variant": "no-gram-no-penalty"}),
+    ("ablation_penalized", *ABLATION, {"start": "unbalanced"}),
+    ("tuples", "trained-embeddings/tuples", "240rows", (), ("certainty", "steps"), {}),
     ("atlas", "optimizers/margins", "400rows", ("steps", "dim"), (), {}),
 )  # fmt: skip
 PAGES = {"optimizers": "atlas"}  # of a theory, where its page has another name
@@ -57,7 +68,8 @@ def main(folder: Path, wanted: list[str]) -> None:
     )
     parts = [TOP]
     for name, claim, budget, fields, map_fields, overrides in MAPS:
-        title = find(claim).title
+        changed = ", ".join(f"{field} = {value}" for field, value in overrides.items())
+        title = find(claim).title + (f": {changed}" if changed else "")
         if wanted and name not in wanted:
             if title in kept:
                 parts.append(f"## {kept[title]}")
@@ -74,14 +86,21 @@ def main(folder: Path, wanted: list[str]) -> None:
         held = ", ".join(f"`{code}`" for code in found.held)
         command = shlex.join(["whichtoken", "stress", claim, *options, "--budget", budget])
         sentences = [f"{item.claim}: {item}." for item in (*found.borders, *found.counterexamples)]
-        record[claim] = {"sentences": sentences, "searched": searched_ranges(found), "command": command}
+        searched = searched_ranges(found)
+        record[name] = {
+            "claim": claim,
+            "with": changed,
+            "sentences": sentences,
+            "searched": searched,
+            "command": command,
+        }
         theory = find(claim).theory
         parts.append(
             f"## {title}\n\n![Margins of `{claim}` against its fields](images/borders_{name}.svg)\n\n"
             f"The search tried to break {held}.\n\n"
             + "\n".join(lines or ["- Nothing that breaks it was found."])
             + "\n\n"
-            f"Searched: {searched_ranges(found)}; {len(found.trials)} trials, {found.rows} rows. "
+            f"Searched: {searched}; {len(found.trials)} trials, {found.rows} rows. "
             f"[Its page]({PAGES.get(theory, theory.replace('-', '_'))}.md).\n\n"
             f"```\n{command}\n```\n"
         )

@@ -39,7 +39,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "StressResult": (
         {"claim": "toy/mean", "borders": [], "counterexamples": [], "trials": [1, 2], "rows": 6},
-        "toy/mean: nothing found that breaks it (2 trials, 6 rows)",
+        "toy/mean: nothing that breaks it was found (2 trials, 6 rows)",
     ),
     "DescentResult": (DESCENT, SAYS),
     "FactorDescent": (

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binomtest
 
 from whichtoken.errors import UsageError
-from whichtoken.lab import Experiment, Grid, Mean, Share, agreement, at_least, stress
+from whichtoken.lab import Exact, Experiment, Grid, Mean, Share, agreement, at_least, at_most, stress
 from whichtoken.lab.borders import FRESH, Budget
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.instances import Lemma, search_instances
@@ -126,6 +126,84 @@ def test_reports_by_chance_are_no_more_frequent_than_the_level(search_at_the_edg
     assert binomtest(reports, searches, 0.05, alternative="greater").pvalue > 0.01, f"{reports} of {searches}"
 
 
+def test_a_search_without_a_check_that_holds_says_that_nothing_was_searched(tmp_path, monkeypatch):
+    from whichtoken.app.pages.borders import borders_as_lines
+
+    def refuse(self, point, rng):
+        raise ValueError("no such size")
+
+    claim = AtTheEdge()
+    for module in ("borders", "worker"):
+        monkeypatch.setattr(f"whichtoken.lab.{module}.find", lambda _: claim)
+    monkeypatch.setattr(AtTheEdge, "presets", {"map": (Grid(seeds=2),)}, raising=False)
+    monkeypatch.setattr(AtTheEdge, "run", refuse)
+    lines = borders_as_lines(stress("toy/edge", "50rows", out=tmp_path))
+    assert "no check holds at the default, so nothing was searched" in lines
+    assert sum("no such size" in line for line in lines) == 1
+
+
+def test_a_measurement_that_is_not_finite_is_undecided_and_its_file_is_json(tmp_path, monkeypatch):
+    claim = AtTheEdge()
+    for module in ("borders", "worker"):
+        monkeypatch.setattr(f"whichtoken.lab.{module}.find", lambda _: claim)
+    monkeypatch.setattr(AtTheEdge, "presets", {"map": (Grid(seeds=4),)}, raising=False)
+    level = lambda rows: 0.0 if rows[0].point.size < 5 else np.inf  # noqa: E731
+    monkeypatch.setattr(
+        AtTheEdge, "judge", lambda self, rows: iter([at_most("edge", "level", bound=1.0, measured=Exact(level(rows)))])
+    )
+    found = stress("toy/edge", "200rows", fields=["size"], out=tmp_path)
+    json.dumps(found.as_json(), allow_nan=False)
+    assert {trial.state("edge") for trial in found.trials} == {"holds", "undecided"}
+    assert found.borders == []
+
+
+class TwoChecks(AtTheEdge):
+    """One check that stops holding at a size of 20, and one before it that nobody can decide away from the default."""
+
+    ranges = {"size": (1.0, 50.0), "tilt": (0.0, 1.0)}
+    presets = {"map": (Grid(size=2.0, tilt=0.3, seeds=8),)}
+
+    def run(self, point, rng):
+        noise = rng.standard_normal() * (point.size != 2 or point.tilt != 0.3)
+        return {"size": point.size, "noise": noise}
+
+    def judge(self, rows):
+        yield at_most("noisy", "the noise is at most 0", bound=0.0, measured=Mean(rows.values("noise")))
+        yield at_most("small", "the size is at most 20", bound=20.0, measured=Mean(rows.values("size")))
+
+
+@pytest.fixture
+def mapped(tmp_path, monkeypatch):
+    """What a search of few rows finds for the claim with two checks, with a map of both fields."""
+    claim = TwoChecks()
+    for module in ("borders", "worker"):
+        monkeypatch.setattr(f"whichtoken.lab.{module}.find", lambda _: claim)
+    monkeypatch.setattr("whichtoken.app.pages.borders.find", lambda _: claim)
+    return stress("toy/edge", "1000rows", map_fields=["size", "tilt"], out=tmp_path)
+
+
+def test_checks_that_nobody_can_decide_leave_rows_to_confirm_what_fails(mapped):
+    assert sum(trial.repeats for trial in mapped.trials) <= 750
+    assert {border.code for border in mapped.borders} == {"small"}
+    assert all(border.low <= 20 <= border.high for border in mapped.borders)
+
+
+def test_the_values_of_a_map_count_as_searched(mapped):
+    assert mapped.searched == {"size": (1.0, 50.0), "tilt": (0.0, 1.0)}
+    assert {dict(trial.changes).get("tilt", 0.3) for trial in mapped.trials} > {0.0, 1.0}
+
+
+def test_the_map_shows_the_check_that_fails_on_it_with_marks_that_can_be_seen(mapped):
+    from matplotlib.figure import Figure
+
+    from whichtoken.app.pages.borders import draw_borders
+
+    axes = draw_borders(mapped, figure := Figure()) or figure.axes[0]
+    assert mapped.held[0] == "noisy"
+    assert axes.get_title() == "Map of small"
+    assert all(marks.get_linewidths()[0] > 0 and marks.get_edgecolors()[0][3] == 1 for marks in axes.collections[:2])
+
+
 def test_a_statement_about_every_instance_is_refuted_by_one_with_a_proof():
     square = Lemma(
         "square", "x^2 >= x", lambda rng: {"x": rng.normal(size=1)}, lambda at, _: at["x"][0] ** 2 - at["x"][0]
@@ -168,7 +246,10 @@ def test_the_neighborhood_of_a_random_instance_is_searched():
         ({"budget": "soon"}, "budget='soon' is not a time or a number of rows; write 60s, 10m, 2h or 500rows"),
         ({"budget": "0s"}, "budget='0s' is not a time"),
         ({"fields": ["tilted"]}, "unknown range 'tilted' for toy/border; did you mean 'tilt'?"),
-        ({"map_fields": ["tilt", "rate", "size"]}, "map_fields='tilt,rate,size': a map has one or two fields"),
+        (
+            {"map_fields": ["tilt", "rate", "size"]},
+            "map_fields='tilt,rate,size': a map has one or two different fields",
+        ),
         ({"overrides": {"tilt": "steep"}}, "tilt='steep' is not accepted"),
         ({"claim": "toy/mean"}, "toy/mean declares no ranges to search"),
     ],
@@ -240,7 +321,9 @@ def test_the_page_of_a_claim_ends_with_where_it_stops():
     from whichtoken.lab.record import recorded_borders
 
     assert len({claim.partition("/")[0] for claim in recorded_borders()}) == 6
-    for claim, found in recorded_borders().items():
+    for claim, searches in recorded_borders().items():
         page = experiment_page(find(claim), [])
         assert page.index("Where it stops") > page.index(find(claim).title.split()[0])
-        assert found["command"] in page
+        for found in searches:
+            assert found["command"] in page
+            assert not found["with"] or f"With {found['with']}" in page

@@ -33,7 +33,7 @@ from whichtoken.lab.instances import InstanceProof, search_instances
 from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.plan import MAP_PRESET, RunPlan, RunTask, field_types, make_plan, read_point
 from whichtoken.lab.reproduce import store_outcome
-from whichtoken.lab.results import downgrade_unsupported
+from whichtoken.lab.results import downgrade_unsupported, with_finite_numbers
 from whichtoken.lab.verdicts import CONFIDENCE, Check, Verdict, settle
 from whichtoken.progress import progress_lines
 
@@ -190,7 +190,7 @@ class StressResult(Shown):
     --------
     >>> from whichtoken.lab import StressResult
     >>> StressResult(claim="toy/mean", held=["mean.shift"])
-    <StressResult: toy/mean: nothing found that breaks it (0 trials, 0 rows)>
+    <StressResult: toy/mean: nothing that breaks it was found (0 trials, 0 rows)>
     """
 
     claim: str
@@ -221,7 +221,13 @@ class StressResult(Shown):
     def _headline(self) -> str:
         found = [f"{border.code} {border}" for border in self.borders] + [f"{c.code} {c}" for c in self.counterexamples]
         tried = f"{pluralize(len(self.trials), 'trial')}, {pluralize(self.rows, 'row')}"
-        return f"{self.claim}: {'; '.join(found) or 'nothing found that breaks it'} ({tried})"
+        return f"{self.claim}: {'; '.join(found) or self.nothing} ({tried})"
+
+    @property
+    def nothing(self) -> str:
+        """What to say of a search that found nothing."""
+        tried = len(self.held) or not len(self.searched)
+        return "nothing that breaks it was found" if tried else "no check holds at the default, so nothing was searched"
 
 
 def stress(
@@ -281,8 +287,8 @@ def stress(
     for name in (*(fields or ()), *map_fields):
         if name not in experiment.ranges:
             raise unknown("range", name, experiment.ranges, claim)
-    if len(map_fields) > 2:
-        raise UsageError("{map_fields}: a map has one or two fields", map_fields=",".join(map_fields))
+    if len(map_fields) > 2 or len(set(map_fields)) < len(map_fields):
+        raise UsageError("{map_fields}: a map has one or two different fields", map_fields=",".join(map_fields))
     limit = Budget.parse(budget)
     runner = parse_engine(engine, workers)
     names = tuple(dict.fromkeys([*(fields or experiment.ranges), *map_fields]))
@@ -376,6 +382,8 @@ class _Search:
         self.preset = MAP_PRESET if MAP_PRESET in experiment.presets else "quick"
         base = make_plan(experiment, self.preset, overrides)
         self.overrides = base.overrides
+        if listed := next((name for name, values in base.overrides.items() if len(values) > 1), ""):
+            raise UsageError(f"{experiment.id}: give {listed} one value; a search starts from one point")
         if reason := next(iter(base.absent.values()), ""):
             raise UsageError(reason)
         point, kinds = next(iter(base.points.values())), field_types(experiment)
@@ -385,6 +393,7 @@ class _Search:
             self.axes.append(_Axis(name, low, high, float(getattr(point, name)), kinds[name] is int))
         self.least = max(least for least, _ in base.bounds.values())
         self.started, self.running, self.used, self.phase = time.monotonic(), False, 0, "start"
+        self.full = False  # whether no further trial fits into the rows of the search
         self.rows: dict[RunTask, Row[Any]] = {}
         self.predicted: dict[str, Any] = {}
         self.trials: dict[Changes, BorderTrial] = {}
@@ -419,7 +428,7 @@ class _Search:
         if held:
             if self.map_fields:
                 self._phase("map")
-                self._try(self._grid(), held)
+                self._try(grid := self._grid(), held, doublings=0)
             self._widen(held)
             self._phase("values between the rings")
             self._refine(held)
@@ -429,6 +438,9 @@ class _Search:
             combined = [found for found in self._combine(held) if len(found[1]) > 1]
             # shrinking may have found a field that fails alone, where the rings had jumped over
             brackets = self._bisect(list(self._brackets(held)))
+            self._phase("what the map left undecided")
+            for _ in range(MOST_DOUBLINGS if self.map_fields else 0):
+                self._judge(self._doubled(grid, held))
         self._phase("fresh repeats")
         borders, found = self._confirm(brackets, [*broken, *combined])
         self._phase("instances")
@@ -437,7 +449,8 @@ class _Search:
 
     def describe(self) -> str:
         """A line of progress."""
-        return f"{self.phase}: {len(self.trials)} trials, {self.used} rows, {100 * (1 - self.left):.0f} % of the budget"
+        tried = f"{pluralize(len(self.trials), 'trial')}, {pluralize(self.used, 'row')}"
+        return f"{self.phase}: {tried}, {100 * (1 - self.left):.0f} % of the budget"
 
     def _phase(self, name: str) -> None:
         self.phase = name
@@ -450,14 +463,14 @@ class _Search:
 
     @property
     def searching(self) -> bool:
-        return self.left > 1.0 - SEARCHING
+        return not self.full and self.left > 1.0 - SEARCHING
 
     def _plan(self, changes: Changes, repeats: int, first: int = 0) -> RunPlan:
         overrides = {**self.overrides, **{name: [value] for name, value in changes}}
         return replace(make_plan(self.experiment, self.preset, overrides, repeats), first=first)
 
-    def _compute(self, plans: Iterable[RunPlan]) -> None:
-        """Run what is not stored; a row that the end of the budget interrupts is not stored either."""
+    def _compute(self, plans: Iterable[RunPlan], kept: float = 0.0) -> None:
+        """Run what is not stored, until this share of the budget is left; a row that its end interrupts is not stored either."""
         plans = list(plans)
         owner = {text: plan for plan in plans for text in plan.points}
         tasks = list(dict.fromkeys(task for plan in plans for task in plan.tasks if task not in self.rows))
@@ -478,7 +491,7 @@ class _Search:
                         self.predicted[task.point] = outcome.values
                     else:
                         self.rows[task] = row
-                if self.left <= 0:
+                if self.left <= kept:
                     break
 
     def _rows_of(self, plan: RunPlan) -> Rows[Any]:
@@ -489,31 +502,47 @@ class _Search:
             replace(self.rows[task], predicted=self.predicted.get(task.point, {})) for task in plan.tasks
         )
 
-    def _try(self, wanted: Iterable[Changes], codes: Sequence[str] | None = None) -> None:
+    def _try(
+        self, wanted: Iterable[Changes], codes: Sequence[str] | None = None, doublings: int = MOST_DOUBLINGS
+    ) -> None:
         """Judge these changes, with more repeats where a check that matters is undecided."""
         repeats = dict.fromkeys((changes for changes in wanted if changes not in self.trials), self.least)
-        for _ in range(MOST_DOUBLINGS + 1):
-            self._judge(repeats)
-            repeats = {
-                changes: 2 * count
-                for changes, count in repeats.items()
-                if changes in self.trials
-                and any(
-                    verdict.state == "undecided" and (codes is None or code in codes)
-                    for code, verdict in self.trials[changes].verdicts.items()
-                )
-            }
-            if not repeats or (self.trials and not self.searching):
+        self._judge(repeats)
+        for _ in range(doublings):
+            if self.trials and not self.searching:
                 return
+            repeats = self._doubled(repeats, codes)
+            self._judge(repeats)
+
+    def _doubled(self, tried: Iterable[Changes], codes: Sequence[str] | None) -> dict[Changes, int]:
+        """Twice the repeats of each point, for the changes at which a check that matters is undecided."""
+        return {
+            changes: 2 * self.trials[changes].repeats // len(self._plan(changes, 1).points)
+            for changes in tried
+            if changes in self.trials
+            and any(
+                verdict.state == "undecided" and (codes is None or code in codes)
+                for code, verdict in self.trials[changes].verdicts.items()
+            )
+        }
 
     def _judge(self, repeats: Mapping[Changes, int]) -> None:
+        """Judge what fits into the share of the budget that is not kept for fresh repeats; the default in any case."""
+        kept = 1.0 - SEARCHING if self.trials else 0.0
+        room = (self.left - kept) * self.budget.rows if math.isfinite(self.budget.rows) and self.trials else math.inf
         plans: dict[Changes, RunPlan] = {}
         for changes, count in repeats.items():
             try:
-                plans[changes] = self._plan(changes, count)
+                plan = self._plan(changes, count)
             except UsageError as error:
                 self.trials[changes] = BorderTrial(changes, 0, {}, str(error))
-        self._compute(plans.values())
+                continue
+            new = len(plan.tasks) - (self.trials[changes].repeats if changes in self.trials else 0)
+            if new <= room:
+                plans[changes], room = plan, room - new
+            else:
+                self.full = self.full or changes not in self.trials
+        self._compute(plans.values(), kept)
         for changes, plan in plans.items():
             rows = self._rows_of(plan)
             if not rows and not rows.failed:
@@ -521,8 +550,8 @@ class _Search:
             checks, message = self._checks(rows)
             self.used += len(plan.tasks) - (self.trials[changes].repeats if changes in self.trials else 0)
             self.cost[changes] = sum(row.seconds for row in (*rows, *rows.failed))
-            verdicts = {verdict.code: verdict for verdict in downgrade_unsupported(rows, checks, settle(checks))}
-            self.trials[changes] = BorderTrial(changes, len(plan.tasks), verdicts, message)
+            found = map(with_finite_numbers, downgrade_unsupported(rows, checks, settle(checks)))
+            self.trials[changes] = BorderTrial(changes, len(plan.tasks), {v.code: v for v in found}, message)
 
     def _checks(self, rows: Rows[Any]) -> tuple[list[Check], str]:
         """The checks on these rows, and why there are none."""
@@ -652,12 +681,12 @@ class _Search:
         return tuple(sorted((axis.name, value) for axis, value in values if value != axis.default))
 
     def _grid(self) -> list[Changes]:
-        """All combinations of some values of the fields of the map over their ranges, as many as the rows allow."""
+        """All combinations of some values of the fields of the map, as many as the rows allow; the default is one of them."""
         axes = [axis for axis in self.axes if axis.name in self.map_fields]
         affordable = min(MAP_SHARE * self.budget.rows / self.least, MAP_VALUES**2)
         number = min(max(int(affordable ** (1 / len(axes))), 3), MAP_VALUES)
-        values = [[axis.value(place) for place in np.linspace(0, 1, number)] for axis in axes]
-        points = (zip((axis.name for axis in axes), chosen, strict=True) for chosen in product(*values))
+        values = [{axis.default, *(axis.value(place) for place in np.linspace(0, 1, number - 1))} for axis in axes]
+        points = (zip((axis.name for axis in axes), chosen, strict=True) for chosen in product(*map(sorted, values)))
         defaults = {axis.name: axis.default for axis in axes}
         return [tuple(sorted((n, v) for n, v in point if v != defaults[n])) for point in points]
 
@@ -694,7 +723,7 @@ class _Search:
         confirmed: dict[tuple[str, Changes], Verdict] = {}
         for code, changes in candidates:
             check = fresh.get(changes, {}).get(code)
-            verdict = None if check is None else check.settle(level)
+            verdict = None if check is None else with_finite_numbers(check.settle(level))
             if verdict is not None and verdict.state == "disagrees":
                 confirmed[code, changes] = verdict
         borders = []
@@ -772,10 +801,11 @@ class _Search:
     def _summary(self, held: list[str], borders: list[Border], counterexamples: list[CounterExample]) -> StressResult:
         searched = {}
         for axis in self.axes:
-            tried = [axis.default, *(value for value, trial in self._alone(axis).items() if trial.verdicts)]
+            tried = [axis.default]
+            tried += [v for t in self.trials.values() if t.verdicts for name, v in t.changes if name == axis.name]
             searched[axis.name] = (min(tried), max(tried))
         refused = {trial.message for trial in self.trials.values() if trial.message and not trial.verdicts}
-        self.notes += sorted(refused)[:3]
+        self.notes += [message for message in sorted(refused)[:3] if not any(message in note for note in self.notes)]
         return StressResult(
             self.experiment.id, held, borders, counterexamples, searched, self.notes, list(self.trials.values()), self.used,
             time.monotonic() - self.started, {axis.name: axis.default for axis in self.axes}, self.map_fields,

@@ -160,10 +160,12 @@ def record_folder() -> Path:
 
 
 @cache
-def recorded_borders() -> Mapping[str, Mapping[str, Any]]:
-    """Where claims stop holding, as far as a search is on record: sentences, what was searched, and the command."""
+def recorded_borders() -> Mapping[str, list[Mapping[str, Any]]]:
+    """The searches on record for where a claim stops holding: sentences, what was searched, and the command."""
     path = record_folder() / "borders.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for search in json.loads(path.read_text(encoding="utf-8")).values() if path.is_file() else ():
+        found.setdefault(search["claim"], []).append(search)
     return found
 
 

@@ -248,7 +248,7 @@ def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") 
     reason = next(iter(plan.absent.values()), "") if missing else ""
     try:
         checks = _checks(plan, rows, reason, nothing_stored=not stored)
-        verdicts = [_finite(verdict) for verdict in settle(checks, plan.looks, plan.look)]
+        verdicts = [with_finite_numbers(verdict) for verdict in settle(checks, plan.looks, plan.look)]
         verdicts = downgrade_unsupported(rows, checks, verdicts)
     except KeyboardInterrupt:
         raise
@@ -352,13 +352,13 @@ def downgrade_unsupported(rows: Rows[Any], checks: Sequence[Check], verdicts: Se
     ]
 
 
-def _finite(verdict: Verdict) -> Verdict:
+def with_finite_numbers(verdict: Verdict) -> Verdict:
     """The verdict with plain numbers; a number that is not finite leaves it undecided and is named in its note."""
     if not isinstance(verdict.code, str) or not isinstance(verdict.claim, str):
         raise TypeError(f"code={verdict.code!r} and claim={verdict.claim!r} of a verdict must be texts")
     given: dict[str, Any] = {n: float(value) for n in NUMBERS if (value := getattr(verdict, n)) is not None}
     wrong = {name: value for name, value in given.items() if not math.isfinite(value)}
-    verdict = replace(verdict, **given, evidence=tuple(map(_finite, verdict.evidence)))
+    verdict = replace(verdict, **given, evidence=tuple(map(with_finite_numbers, verdict.evidence)))
     if not wrong:
         return verdict
     said = " and ".join(f"{name} is {value}" for name, value in wrong.items())

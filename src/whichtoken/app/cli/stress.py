@@ -50,7 +50,7 @@ def stress(
     from whichtoken.lab import stress as search
 
     found = search(
-        claim, budget, fields=fields, map_fields=[name.strip() for name in map_.split(",") if name.strip()],
+        claim, budget, fields=fields, map_fields=[name.strip() for name in map_.split(",")] if map_ else (),
         overrides=field_values(set_ or []), engine=engine, workers=workers, out=out,
     )  # fmt: skip
     if json_file is not None:

@@ -85,12 +85,13 @@ def searched_ranges(result: StressResult) -> str:
 
 def borders_as_lines(result: StressResult) -> list[str]:
     """The result for a terminal."""
-    holding = f": {pluralize(len(result.held), 'check')} hold at the default ({', '.join(result.held)})"
+    hold = f"{pluralize(len(result.held), 'check')} hold{'s' if len(result.held) == 1 else ''}"
+    holding = f": {hold} at the default ({', '.join(result.held)})" if result.held else ""
     lines = [f"{result.claim}{holding if result.searched else ''}"]
     for code, words, evidence in where_it_stops(result):
         lines += [f"{code}: {words}", *([f"    {evidence}"] if evidence else [])]
     if not result.borders and not result.counterexamples:
-        lines.append("nothing that breaks it was found")
+        lines.append(result.nothing)
     lines += [f"searched: {searched_ranges(result)}"] if result.searched else []
     lines += [f"note: {note}" for note in result.notes]
     return [
@@ -143,19 +144,22 @@ def _draw_field(result: StressResult, name: str, axes: Axes) -> None:
 def _draw_map(result: StressResult, axes: Axes) -> None:
     """The margin over two fields: circles where the check holds, crosses where it fails, and the line between them."""
     x, y = result.map_fields
-    code = next((border.code for border in result.borders if border.field in (x, y)), result.held[0])
+    tried = [trial for trial in result.trials if {name for name, _ in trial.changes} <= {x, y}]
+    code = max(result.held, key=lambda code: sum(trial.state(code) == "fails" for trial in tried))
     chosen = [
         (fields.get(x, result.default[x]), fields.get(y, result.default[y]), trial.state(code), _clipped(margin))
-        for trial in result.trials
-        if (fields := dict(trial.changes)).keys() <= {x, y} and (margin := trial.margin(code)) is not None
+        for trial in tried
+        for fields in (dict(trial.changes),)
+        if (margin := trial.margin(code)) is not None
     ]
-    for state, (mark, _) in MARKS.items():
+    for state, (mark, ink) in MARKS.items():
         part = [point for point in chosen if point[2] == state]
         if part:
             px, py, _, margins = zip(*part, strict=True)
             axes.scatter(
-                px, py, c=margins, marker=mark, cmap="RdBu", vmin=-CLIP, vmax=CLIP, s=36, label=f"{code} {state}"
-            )
+                px, py, c=margins, marker=mark, cmap="RdBu", vmin=-CLIP, vmax=CLIP, s=36, label=f"{code} {state}",
+                edgecolors=ink, linewidths=0.6,
+            )  # fmt: skip
     for name, scale in ((x, axes.set_xscale), (y, axes.set_yscale)):
         low, high = find(result.claim).ranges[name]
         if low > 0 and high / low >= FAR_APART:
