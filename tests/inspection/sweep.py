@@ -61,27 +61,35 @@ TINY = {
     "attn_layer_period": 2, "attn_layer_offset": 1, "attn_layer_indices": [1], "full_attention_interval": 2, "moe_k": 2,
     "local_transformer_stride": 128, "downsampling_rate": 2, "upsampling_kernel_size": 2, "cell_size": 8,
 }  # fmt: skip
-SECTIONS = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}}
-MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_ssm": 64, "mamba_d_state": 8}
+SECTIONS: dict[str, Any] = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}}
+HALF = {"rope_parameters": SECTIONS["rope_parameters"] | {"mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}}
 # what the sizes above do not make consistent, by model type
 EXTRA: dict[str, dict[str, Any]] = {
     "glm4v_text": SECTIONS, "glm_ocr_text": SECTIONS, "qwen2_vl_text": SECTIONS, "qwen2_5_vl_text": SECTIONS,
-    "glm4v_moe_text": SECTIONS | {"rope_parameters": SECTIONS["rope_parameters"] | {"mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}},
-    "hunyuan_v1_dense": {"head_dim": 8}, "hunyuan_v1_moe": {"head_dim": 8},
-    "ministral": {"head_dim": 8}, "nemotron": {"num_key_value_heads": 2}, "falcon_h1": MAMBA,
-    "esm": {"vocab_size": 99, "mask_token_id": 4, "pad_token_id": 0},
-    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
-    "deepseek_v2": {"num_experts_per_tok": 2}, "kimi_linear": {"num_experts_per_token": 2, "num_expert_group": 1, "topk_group": 1},
-    "bailing_hybrid": {"n_group": 1, "num_experts_per_tok": 2},
-    "hunyuan_vl_text": {"head_dim": 8} | SECTIONS | {"eos_token_id": 2},
-    "lilt": {"hidden_size": 48, "max_2d_position_embeddings": 32},
-    "gemma3n_text": {"num_kv_shared_layers": 0},
-    "roc_bert": {"pronunciation_vocab_size": 20, "shape_vocab_size": 20, "pronunciation_embed_dim": 8, "shape_embed_dim": 8},
-    "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0}, "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2, "moe_jitter_eps": None}},
-    "squeezebert": {"embedding_size": 32},
-    "longcat_flash": {"num_attention_heads": 4, "num_key_value_heads": 4, "zero_expert_num": 2, "expert_ffn_hidden_size": 16, "moe_topk": 2, "n_routed_experts": 4, "ffn_hidden_size": 48, "num_layers": 1, "head_dim": 8},
-    "reformer": {"is_decoder": True, "axial_pos_embds": False, "hidden_size": 32, "attn_layers": ["local", "lsh"], "attention_head_size": 8}, "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
-    "xmod": {"default_language": "en_XX"},
+    "glm4v_moe_text": HALF, "hunyuan_v1_dense": {"head_dim": 8}, "hunyuan_v1_moe": {"head_dim": 8},
+    "hunyuan_vl_text": {"head_dim": 8, "eos_token_id": 2} | SECTIONS, "ministral": {"head_dim": 8},
+    "nemotron": {"num_key_value_heads": 2}, "gemma3n_text": {"num_kv_shared_layers": 0}, "squeezebert": {"embedding_size": 32},
+    "falcon_h1": {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_ssm": 64, "mamba_d_state": 8},
+    "esm": {"vocab_size": 99, "mask_token_id": 4, "pad_token_id": 0}, "xmod": {"default_language": "en_XX"},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}, "deepseek_v2": {"num_experts_per_tok": 2},
+    "kimi_linear": {"num_experts_per_token": 2, "num_expert_group": 1, "topk_group": 1},
+    "bailing_hybrid": {"n_group": 1, "num_experts_per_tok": 2}, "lilt": {"hidden_size": 48, "max_2d_position_embeddings": 32},
+    "roc_bert": {
+        "pronunciation_vocab_size": 20, "shape_vocab_size": 20, "pronunciation_embed_dim": 8, "shape_embed_dim": 8
+    },
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2, "moe_jitter_eps": None},
+    },
+    "longcat_flash": {
+        "num_attention_heads": 4, "num_key_value_heads": 4, "zero_expert_num": 2, "expert_ffn_hidden_size": 16, "moe_topk": 2,
+        "n_routed_experts": 4, "ffn_hidden_size": 48, "num_layers": 1, "head_dim": 8,
+    },
+    "reformer": {
+        "is_decoder": True, "axial_pos_embds": False, "hidden_size": 32, "attn_layers": ["local", "lsh"],
+        "attention_head_size": 8,
+    },
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
 }  # fmt: skip
 
 
