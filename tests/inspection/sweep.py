@@ -61,7 +61,9 @@ TINY = {
     "attn_layer_period": 2, "attn_layer_offset": 1, "attn_layer_indices": [1], "full_attention_interval": 2, "moe_k": 2,
     "local_transformer_stride": 128, "downsampling_rate": 2, "upsampling_kernel_size": 2, "cell_size": 8,
 }  # fmt: skip
-SECTIONS: dict[str, Any] = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}}
+SECTIONS: dict[str, Any] = {
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+}
 HALF = {"rope_parameters": SECTIONS["rope_parameters"] | {"mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}}
 # what the sizes above do not make consistent, by model type
 EXTRA: dict[str, dict[str, Any]] = {
