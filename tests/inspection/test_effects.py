@@ -306,6 +306,10 @@ def test_an_attribution_that_ignores_the_weights_is_found_out():
         (["a good film"], [[1, 2, np.nan, 3, 4]], "text 1 has 5 tokens and 4 finite numbers"),
         (["a good film", "plot"], [[1, 2, 3, 4, 5]], "attribution: 1 arrays for 2 texts; give one array per text"),
         ("a good film", [[1, 2, 3, 4, 5]], "texts is one string"),
+        (iter(["a good film"]), [["a"] * 5], "attribution: text 1 has .*; give one number per token"),
+        (["a good film"], [np.ones(5) + 1j], "attribution: text 1 has .*; give one number per token"),
+        (["a good film"], lambda model, inputs: None, "attribution: text 1 has None; give one number per token"),
+        (["a good film"], 3, "no arrays for 1 texts; give one array per text, or a function"),
     ],
 )
 def test_an_attribution_that_does_not_fit_is_one_sentence(texts, given, sentence):
@@ -313,11 +317,17 @@ def test_an_attribution_that_does_not_fit_is_one_sentence(texts, given, sentence
         faithfulness(families.tiny_classifier(), texts, given, families.tiny_tokenizer())
 
 
+@pytest.mark.parametrize("steps", [0, -1, 2.5])
+def test_steps_of_a_curve_are_counted(steps):
+    with pytest.raises(UsageError, match="must be a whole number of at least 1"):
+        faithfulness(families.tiny_classifier(), ["a good film"], [np.ones(5)], families.tiny_tokenizer(), steps=steps)
+
+
 def test_an_attribution_may_be_a_tensor_with_a_gradient_and_say_nothing():
     """Equal numbers have no rank correlation: nothing is said of it, and nothing is warned about."""
     found = faithfulness(
         families.tiny_classifier(), ["a good film very plot"],
-        lambda model, inputs: torch.ones(7, requires_grad=True), families.tiny_tokenizer(),
+        lambda model, inputs: torch.ones(7, requires_grad=True, dtype=torch.bfloat16), families.tiny_tokenizer(),
     )  # fmt: skip
     assert np.isnan(found.randomized).all()
     assert np.isfinite(found.deletion).all()

@@ -1,5 +1,6 @@
 """`inspect`, the page and the command, on a tiny model; and everything that can be wrong with what a user gives."""
 
+import html
 import json
 import re
 
@@ -198,6 +199,27 @@ def test_the_clearest_examples_of_a_head_show_its_pick_among_its_neighbors(resul
         assert "[CLS]" not in before + after
 
 
+def test_the_reason_that_is_shown_is_that_of_the_head_that_contributes_most(model, tokenizer, tmp_path, monkeypatch):
+    """Among the heads that have one; beside the head in focus, which may have none."""
+    for name, value in (("CLOSE", 0.02), ("CANCELLATION", 9.0), ("SINK", 0.9)):  # random weights rarely have a reason
+        monkeypatch.setattr(f"whichtoken.inspection.why.{name}", value)
+    texts = ["a very good film", "the bad plot a good film", "a good plot", "the very bad film the plot"]
+    result, found = inspect(model, texts, tokenizer), []
+    for text in range(4):
+        order = np.argsort(-np.abs(result.view(text).direct), axis=None, kind="stable").tolist()
+        whys = [result.why(*divmod(place, result.picks.token.shape[2]), text) for place in order]
+        readable = [why for why in whys if why is not None and why.state == "readable"]
+        assert result.reason(text) is (readable[0] if readable else None)
+        if (own := result.why(*result.focus, text)) not in readable:
+            found += [why.sentence for why in readable[:1]]
+        elif own is not None:
+            found.append(own.reason)
+    assert found
+    result.to_html(tmp_path / "page.html", shown=4)
+    page = html.unescape((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert all(sentence in page for sentence in found)
+
+
 def test_the_picture_of_a_head_is_valid_and_stays_readable_when_long(model, tokenizer, tmp_path):
     from xml.etree import ElementTree
 
@@ -210,6 +232,14 @@ def test_the_picture_of_a_head_is_valid_and_stays_readable_when_long(model, toke
     long = HeadFigure(tuple("word" for _ in range(512)), 0, 500, 3, 0.5, "long")
     _, _, width, height = ElementTree.fromstring(long.svg()).get("viewBox").split()
     assert (float(width) < 1000, float(height) < 1800) == (True, True)
+    # a line to a later row leaves its word below, a line to an earlier one above
+    ends = [
+        [int(float(y)) for y in re.findall(r"(?<=,)[0-9.]+", path)] for path in re.findall(r'd="([^"]+)"', long.svg())
+    ]
+    assert ends[0][0] == 62 + 5
+    assert ends[0] == sorted(ends[0])
+    back = HeadFigure(tuple("word" for _ in range(512)), 500, 0, 3, 0.5, "back").svg()
+    assert re.search(r"(?<=,)[0-9.]+(?=\")", back).group() == "67.0"
 
 
 def test_the_control_is_the_same_model_with_shuffled_weights(result):

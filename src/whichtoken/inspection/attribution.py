@@ -10,6 +10,7 @@ al. 2024, package lxt) lets half of the relevance flow through queries and keys 
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,9 +25,10 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from whichtoken.checks import check_integer
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.inspection.corpus import encode, longest_text, pad, shuffle_weights
+from whichtoken.inspection.corpus import check_texts, encode, longest_text, pad, shuffle_weights
 from whichtoken.inspection.effects import check_linear, decision, repeat_text
 from whichtoken.inspection.sites import (
     Site,
@@ -325,11 +327,13 @@ def faithfulness(
     (2, 2)
     """
     check_evaluation(model)
+    check_integer("steps", steps, 1)
+    texts = check_texts(texts)
     named = dict(attributions) if isinstance(attributions, Mapping) else {"attribution": attributions}
     encoded, _ = encode(tokenizer, texts, longest_text(model, tokenizer))
     for name, method in named.items():
-        if not callable(method) and len(method) != len(texts):
-            raise UsageError(f"{name}: {len(method)} arrays for {len(texts)} texts; give one array per text")
+        if not callable(method) and (given := len(method) if hasattr(method, "__len__") else "no") != len(texts):
+            raise UsageError(f"{name}: {given} arrays for {len(texts)} texts; give one array per text, or a function")
     shuffled = shuffle_weights(model, seed) if any(map(callable, named.values())) else model
     rng = np.random.default_rng(seed)
     areas = np.empty((2, len(named) + 1, len(texts)))
@@ -354,7 +358,15 @@ def _ranking(
     name: str, method: Attribution, model: Any, inputs: Mapping[str, Tensor], text: int, tokens: int
 ) -> NDArray[np.float64]:
     given: Any = method(model, inputs) if callable(method) else method[text]
-    found = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given, dtype=float).ravel()
+    given = given.detach().cpu() if isinstance(given, Tensor) else given
+    try:  # complex numbers and words have no order
+        found = (
+            np.asarray(given.double() if isinstance(given, Tensor) else given)
+            .astype(float, casting="same_kind")
+            .ravel()
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name}: text {text + 1} has {reprlib.repr(given)}; give one number per token") from error
     if len(found) != tokens or not np.isfinite(found).all():
         raise UsageError(
             f"{name}: text {text + 1} has {tokens} tokens and {np.isfinite(found).sum()} finite numbers; give one per token"

@@ -31,6 +31,7 @@ from whichtoken.progress import progress_lines
 
 SHOWN = 3
 NOISE = 0.05  # relative difference between single and double precision above which a number is not shown as one
+REASONED = 12  # heads that are asked for a readable reason
 STEPS = 20  # of a deletion curve
 
 
@@ -194,6 +195,17 @@ class Inspection(Shown):
                     )
         return kept[key]
 
+    def reason(self, text: int) -> Why | None:
+        """The reason of the head that contributes most to the decision on a text, among those that have one.
+
+        Twelve heads are tried; None where none of them has a readable reason.
+        """
+        direct = self.view(text).direct
+        weight = self.picks.contribution[text] * (1 - self.picks.sink_share[text]) if direct is None else np.abs(direct)
+        places = np.argsort(-weight, axis=None, kind="stable")[:REASONED].tolist()
+        found = (self.why(*divmod(place, weight.shape[1]), text) for place in places)
+        return next((why for why in found if why is not None and why.state == "readable"), None)
+
     def effects(self, text: int, layer: int | None = None) -> PickEffects:
         """What the picks of a layer do to the decision on a text: the model runs again without each of them."""
         layer = self.focus[0] if layer is None else layer
@@ -333,7 +345,12 @@ class Inspection(Shown):
 
     def to_html(self, path: str | Path, shown: int = SHOWN) -> None:
         """Write the page; an old file is replaced when the new one is complete. `shown`: texts that are looked at closely."""
-        with progress_lines(lambda: f"{len(self._source.views)} of {min(shown, self.texts)} texts closely"):
+        # shares and effects of each text
+        with progress_lines(
+            lambda: (
+                f"{(len(self._source.views) + len(self._source.effects)) // 2} of {min(shown, self.texts)} texts closely"
+            )
+        ):
             write_text(path, inspection_page(self, shown))
 
     def _repr_html_(self) -> str:

@@ -64,6 +64,7 @@ def _maps(inspection: Inspection, shown: int) -> list[tuple[str, NDArray[np.floa
 def _text(inspection: Inspection, number: int) -> dict[str, Any]:
     view = inspection.view(number)
     layer, head = inspection.focus
+    why = inspection.why(layer, head, number)
     _, numbers = whole_words(inspection._source.tokenizer, inspection.picks.ids[number].tolist())
     pick, special = int(view.picked[layer, head]), np.array(view.is_special)
     strength = np.zeros(len(special))
@@ -71,6 +72,7 @@ def _text(inspection: Inspection, number: int) -> dict[str, Any]:
         largest = max(1e-30, float(np.abs(view.shares[~special]).max(initial=0.0)))
         strength = np.where(special, 0.0, np.minimum(1.0, np.abs(view.shares) / largest))
     return {
+        "why": why, "reason": why if why is not None and why.state == "readable" else inspection.reason(number),
         "view": view, "pick": pick, "rival": int(view.runner_up[layer, head]), "strength": strength,
         "pickers": [_pickers(inspection, view, k) for k in range(len(view.tokens))],
         "effects": inspection._effects(number) if pick >= 0 else None,

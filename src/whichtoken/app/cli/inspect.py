@@ -118,3 +118,5 @@ def _picture(result: Inspection) -> Iterator[str]:
         yield " ".join(marked.get(place, "{}").format(word) for place, word in enumerate(figure.words))
         if why is not None:
             yield f"    {why.sentence}"
+        if (why is None or why.state != "readable") and (other := result.reason(text)) is not None:
+            yield f"    layer {other.layer}, head {other.head} {other.sentence}"
