@@ -203,7 +203,7 @@ class Inspection(Shown):
         direct = self.view(text).direct
         weight = self.picks.contribution[text] * (1 - self.picks.sink_share[text]) if direct is None else np.abs(direct)
         places = np.argsort(-weight, axis=None, kind="stable")[:REASONED].tolist()
-        found = (self.why(*divmod(place, weight.shape[1]), text) for place in places)
+        found = (self.why(place // weight.shape[1], place % weight.shape[1], text) for place in places)
         return next((why for why in found if why is not None and why.state == "readable"), None)
 
     def effects(self, text: int, layer: int | None = None) -> PickEffects:
