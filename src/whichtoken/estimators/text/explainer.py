@@ -324,6 +324,7 @@ def pack_model(
         "logCounts": model._log_counts,
         # characters of scripts without spaces count in pairs, whatever `ngram_range` says
         "ngrams": 1 + max(name.count(" ") for name in model.vocabulary_),
+        "neighbors": len(model._vocabulary.without_pairs()) < len(model.vocabulary_),
         "names": _front_coded(model.vocabulary_),
         "selection": page.packed_numbers(model.selection_[:, 0]),
         "values": page.packed_numbers(model.values_[:, 0], _precision(model)),

@@ -56,7 +56,7 @@ function thresholds(form) {
   const tell = () => {
     const [alarms, misses] = at(+threshold.value), cost = alarms * alarm.value + misses * miss.value;
     slider.value = threshold.value;
-    form.querySelector("[data-said]").textContent = `${second} above ${threshold.value}: ${alarms} false alarms and ${misses} misses in ${labeled.length} rows, cost ${+cost.toFixed(3)}`;
+    form.querySelector("[data-said]").textContent = `${second} above ${threshold.value}: ${alarms} false alarm${alarms === 1 ? "" : "s"} and ${misses} miss${misses === 1 ? "" : "es"} in ${labeled.length} rows, cost ${+cost.toFixed(3)}`;
     refuse(form);
   };
   slider.addEventListener("input", () => { threshold.value = slider.value; tell(); });

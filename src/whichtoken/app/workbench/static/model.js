@@ -30,5 +30,6 @@ why.addEventListener("click", (event) => {
   history.replaceState(null, "", `?row=${button.dataset.row}`);
   show(+button.dataset.row);
 });
-const asked = new URLSearchParams(location.search).get("row");
+// bags and rows open on the first, as texts do
+const asked = new URLSearchParams(location.search).get("row") ?? (why.dataset.kind === "text" ? null : "0");
 if (asked !== null) why.querySelector(`[data-row="${CSS.escape(asked)}"]`)?.click();

@@ -88,7 +88,7 @@ export function mountBags(place, model) {
   box.addEventListener("input", read);
   if (model.examples.length > 1) choose.append(make("span", "quiet", "try "), ...model.examples.map((example, k) => button(`example ${k + 1}`, () => setText(csv(model, example)))));
   place.replaceChildren(choose, make("label", "", `a bag: one instance per row, with a heading or in the order ${someOf(model.inputs.map(({ name }) => name))}`, box, wrong), bags, answer,
-    modelCard(model, `One attention query${model.classes.length > 2 ? " for each label" : ""} on ${{ linear: "the instances as they are", fourier: "random waves of the instances", network: "the last layer of small networks" }[model.map]}: ${counted(model.inputs.length, "column")}, ${counted(model.classes.length, "label")} (${model.classes.slice(0, 20).join(", ")}).`));
+    modelCard(model, `One attention query${model.classes.length > 2 ? " for each label" : ""} on ${{ linear: "the instances as they are", fourier: "random waves of the instances", network: "the last layer of small networks" }[model.map]}: ${counted(model.inputs.length, "column")}, ${counted(model.classes.length, "label")} (${model.classes.slice(0, 20).join(", ")}).`, "bags"));
   setText(csv(model, model.examples[0] ?? [model.inputs.map(({ levels, fill }) => levels ? levels[0] : String(+fill.toPrecision(4)))]));
   return { setText };
 }

@@ -103,14 +103,14 @@ export const shorter = (text, most = 40) => [...text].slice(0, most).join("") + 
 const percent = (value, ends) => `${value.toFixed(3)}${ends && ends[0] !== null ? ` (${ends[0].toFixed(3)} to ${ends[1].toFixed(3)})` : ""}`;
 
 /** What the model is, in a sentence, what it was trained on, how good it is, and what is left out of the page. */
-export function modelCard(model, sentence) {
+export function modelCard(model, sentence, noun = "rows") {
   const { card, notes } = model, root = make("section", "", make("h2", "", "The model"));
   root.append(make("p", "", `${sentence} Contributions add up to the decision, and nothing is sampled.`));
-  if (card?.data) root.append(make("p", "", `Trained and tested on ${card.data.rows} rows of ${card.data.file}.`));
+  if (card?.data) root.append(make("p", "", `Trained and tested on ${card.data.rows} ${noun} of ${card.data.file}.`));
   if (card?.evaluation) {
     const scores = [card.evaluation.ours, card.evaluation.baseline, card.evaluation.majority].filter(Boolean);
     root.append(table(["model", "accuracy", "log loss", "AUC"], scores.map((score) => [score.name, ...["accuracy", "log_loss", "auc"].map((name) => score[name] == null ? "" : percent(score[name], score.intervals?.[name]))])));
-    root.append(make("p", "quiet", `On ${card.evaluation.test} held-out rows (${card.evaluation.judged_by}), with 95 % intervals.`));
+    root.append(make("p", "quiet", `On ${card.evaluation.test} held-out ${noun} (${card.evaluation.judged_by}), with 95 % intervals.`));
   }
   const said = [...notes, ...(card?.evaluation?.notes ?? []), ...(card?.limits ?? [])];
   if (said.length) root.append(make("ul", "", ...said.map((sentence) => make("li", "", sentence))));

@@ -39,12 +39,12 @@ function wordsOf(text, words, found, struck, strike) {
   return byArrows(line, "words of the text");
 }
 
-/** Whether a token is a word: striking it out in the text then takes it away, and nothing else. */
-const countsWords = (model) => model.ngrams === 1 && !model.tokenizer.pieces;
+/** Whether the tokens of a text are words: striking one out in the text then takes it away, and nothing else. */
+const areWords = (model, found) => !model.neighbors && !model.tokenizer.pieces && !found.reasons.some(({ name }) => name.includes(" "));
 
 /** The smallest deletion as a sentence, and why no smaller one exists. */
 function changeOf(model, found) {
-  const { change, label } = found, noun = countsWords(model) ? "word" : "token";
+  const { change, label } = found, noun = areWords(model, found) ? "word" : "token";
   if (!change) return make("p", "change", `No deletion of ${noun}s changes the label: what speaks against it, with what no ${noun} can take away, is too little.`);
   const names = listed(change.names.map((name) => make("del", "", name))), said = noun === "word" ? "" : " A token here is a word, neighboring words or a piece of a word; striking out a word takes away every token that it is part of.";
   const line = make("p", "change", noun === "word" ? "Deleting " : `Taking the token${change.size > 1 ? "s" : ""} `, ...names, noun === "word" ? " changes" : " out of the count changes", " the label to ", make("b", "", change.to), `. No smaller deletion exists.${said}`);
@@ -57,7 +57,7 @@ const KINDS = [["deletions", "deletion"], ["insertions", "insertion"], ["substit
 
 function certificateOf(model, found) {
   const parts = KINDS.map(([kind, noun]) => (found.certificate[kind] < 0 ? `more ${kind} than there can be` : counted(found.certificate[kind], noun)) + (kind === "edits" ? " of any kind" : ""));
-  return make("p", "certified", make("b", "", "Certified: "), `to change the label takes ${model.logCounts ? "at least " : ""}${parts.slice(0, -1).join(", ")}, or ${parts.at(-1)}, whichever ${countsWords(model) ? "words" : "tokens"} are chosen.`);
+  return make("p", "certified", make("b", "", "Certified: "), `to change the label takes ${model.logCounts ? "at least " : ""}${parts.slice(0, -1).join(", ")}, or ${parts.at(-1)}, whichever ${model.ngrams === 1 && !model.tokenizer.pieces ? "words" : "tokens"} are chosen.`);
 }
 
 function contributionsOf(found) {
@@ -92,7 +92,7 @@ export function panel(model, name, changed = () => {}) {
     const text = box.value, found = explain(model, without(text, words, struck));
     const line = wordsOf(text, words, found, struck, strike), actions = make("p", "buttons");
     const marked = [...line.querySelectorAll(".decides")].map((word) => Number(word.dataset.place));
-    if (marked.length && countsWords(model)) actions.append(button(marked.length > 1 ? "Strike them out" : "Strike it out", () => strike(...marked)));
+    if (marked.length && areWords(model, found)) actions.append(button(marked.length > 1 ? "Strike them out" : "Strike it out", () => strike(...marked)));
     if (struck.size) actions.append(button("Put all words back", () => { struck = new Set(); draw(); }));
     answer.replaceChildren(make("div", "", lead(found), bars(model, found), line, legend(found, "Click a word to strike it out."), changeOf(model, found), actions, certificateOf(model, found)), contributionsOf(found));
     root.dataset.label = found.label;
@@ -179,7 +179,7 @@ function topWords(model, use, hint) {
   return root;
 }
 
-const sentence = (model) => `One attention query on ${model.ngrams > 1 ? "words and their neighbors" : "words"}: ${counted(model.names.length, "token")}, ${counted(model.classes.length, "label")} (${model.classes.slice(0, 20).join(", ")}).`;
+const sentence = (model) => `One attention query on ${model.tokenizer.pieces ? "word pieces" : model.neighbors ? "words and their neighbors" : "words"}: ${counted(model.names.length, "token")}, ${counted(model.classes.length, "label")} (${model.classes.slice(0, 20).join(", ")}).`;
 
 /** The whole explainer in an element of a page; with `data-brief`, what is not about the text is folded. `use` takes a word that is clicked. */
 export function mount(place, model, { hint = "Click a word to add it to your text.", use = null } = {}) {
