@@ -126,7 +126,9 @@ def test_what_is_proven_of_tokens_is_not_said_of_words(visit, tmp_path, options)
 def test_of_a_text_without_pairs_the_smallest_deletion_is_one_of_words(visit, tmp_path):
     """Characters of Chinese count in pairs in every model: an English text of such a model has words nevertheless."""
     model = TextClassifier(random_state=0).fit(["good film 好电影", "bad film 坏电影"] * 10, ["praise", "blame"] * 10)
-    (tmp_path / "page.html").write_text(explainer_page(model, ["good good film, bad", "好电影 好电影 坏电影"]), encoding="utf-8")
+    (tmp_path / "page.html").write_text(
+        explainer_page(model, ["good good film, bad", "好电影 好电影 坏电影"]), encoding="utf-8"
+    )
     made = visit(tmp_path / "page.html")
     assert made.page.inner_text(".change").startswith("Deleting good ")
     assert "whichever tokens are chosen" in made.page.inner_text(".certified")

@@ -13,8 +13,9 @@ from whichtoken.claims.sparse_tokens._tasks import attended_features
 from whichtoken.datasets.sparse_tokens import SparseTokens, Task
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens.convex_head import fit_head
-from whichtoken.theory.sparse_tokens.feature_law import attention_law, two_point_law
+from whichtoken.theory.sparse_tokens.feature_law import _softmax_sums, attention_law, two_point_law
 from whichtoken.theory.sparse_tokens.saddle import _Equations, saddle_point, square_saddle_point
+from whichtoken.theory.sparse_tokens.token_noise import exponentials
 
 ONE = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
 THREE = {"length": 10, "signal_tokens": 3, "strength": 2.0, "prevalence": 0.2}
@@ -269,3 +270,17 @@ def test_bad_input_is_one_sentence(change, message):
         sparse_tokens.erm(**{**problem, **change})
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_exponentials_of_many_tokens_are_exact():
+    """Also inside of loops whose sums may run in any order, and for tokens that do not count and lie above the peak."""
+    x = np.concatenate([[0.0, -0.0, -5e-324, -1e-9, -700.0], -np.geomspace(1e-12, 700, 100_003)])
+    found = np.empty_like(x)
+    exponentials(x, np.empty_like(x), found)
+    assert np.abs(found / np.exp(x) - 1).max() < 1e-15
+    values, counts = np.array([1.0, -2.0, 0.5, -1e6, 900.0]), np.array([1.0, 2.0, 1.0, 3.0, 0.0])
+    kept, work = slice(4), np.empty((3, 5))
+    weights = np.exp(3.0 * (values[kept] - 1.0))
+    expected = [weights, weights * (values[kept] - 0.1), weights**2]
+    found = _softmax_sums(values, counts, 3.0, 1.0, 0.1, work)
+    assert np.allclose(found, [counts[kept] @ terms for terms in expected], rtol=1e-14)

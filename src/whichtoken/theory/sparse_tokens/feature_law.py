@@ -28,7 +28,7 @@ from scipy.special import ndtr
 from whichtoken.checks import check_choice, check_range
 from whichtoken.datasets.sparse_tokens import Task as Task
 from whichtoken.display.shown import Shown
-from whichtoken.theory.sparse_tokens.token_noise import drawn_length, token_chunks
+from whichtoken.theory.sparse_tokens.token_noise import drawn_length, exponentials, token_chunks
 
 Array = NDArray[np.float64]
 
@@ -216,14 +216,14 @@ def _pool(signal, signal_counts, rest, rest_counts, shift, tau):  # type: ignore
     The classes share the noise tokens' sums; exponents are relative to a peak of their own, so nothing overflows.
     """
     points = rest.shape[0]
-    out = np.empty((3, 2, points))
+    out, work = np.empty((3, 2, points)), np.empty((3, max(rest.shape[1], signal.shape[1])))
     for i in range(points):
         signal_count, rest_count = signal_counts[i % len(signal_counts)], rest_counts[i % len(rest_counts)]
         total = (signal[i] * signal_count).sum() + (rest[i] * rest_count).sum()
         mean = total / (signal_count.sum() + rest_count.sum())
         peak, signal_peak = highest_token(rest[i], rest_count), highest_token(signal[i], signal_count)
-        zeroth, first, square = _softmax_sums(rest[i], rest_count, tau, peak, mean)
-        own_zeroth, own_first, own_square = _softmax_sums(signal[i], signal_count, tau, signal_peak, mean)
+        zeroth, first, square = _softmax_sums(rest[i], rest_count, tau, peak, mean, work)
+        own_zeroth, own_first, own_square = _softmax_sums(signal[i], signal_count, tau, signal_peak, mean, work)
         for column in range(2):
             lifted = signal_peak + (shift if column == 0 else 0.0)
             top = max(peak, lifted)
@@ -245,16 +245,18 @@ def highest_token(values, counts):  # type: ignore[no-untyped-def]
     return highest
 
 
-@njit(cache=True, nogil=True)
-def _softmax_sums(values, counts, tau, peak, mean):  # type: ignore[no-untyped-def]
-    """Sums of w, w (z - mean) and w^2 over the tokens z, with w = exp(tau (z - peak))."""
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, several at a time
+def _softmax_sums(values, counts, tau, peak, mean, work):  # type: ignore[no-untyped-def]
+    """Sums of w, w (z - mean) and w^2 over the tokens z, with w = exp(tau (z - peak)); `work` is scratch."""
+    exponents, powers, weights = work[0, : values.size], work[1, : values.size], work[2, : values.size]
+    for t in range(values.size):
+        exponents[t] = tau * (values[t] - peak)
+    exponentials(exponents, powers, weights)
     zeroth = first = square = 0.0
     for t in range(values.size):
-        if counts[t] > 0:
-            weight = math.exp(tau * (values[t] - peak))
-            zeroth += counts[t] * weight
-            first += counts[t] * weight * (values[t] - mean)
-            square += counts[t] * weight * weight
+        zeroth += counts[t] * weights[t]
+        first += counts[t] * weights[t] * (values[t] - mean)
+        square += counts[t] * weights[t] * weights[t]
     return zeroth, first, square
 
 

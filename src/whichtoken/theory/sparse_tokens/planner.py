@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from scipy.optimize import brentq
@@ -273,6 +274,7 @@ def _samples_needed(task: Task, dim: int, model: str, target: float | None, near
     if target is None:
         return None
 
+    @cache  # the ends of a bracket are asked for again
     def excess(log_alpha: float, design: Design | SharedDesign | None, points: int = ROOT_POINTS) -> float:
         alpha = math.exp(log_alpha)
         error = design.error(task, alpha, points) if design else _error(task, model, alpha, None)
@@ -311,6 +313,7 @@ def _bags_needed(task: Task, dim: int, shared: int | None, target: float | None)
         return None
     design, low = best_shared_design(task, shared / dim), math.log(shared / dim)
 
+    @cache
     def excess(log_alpha: float) -> float:
         return math.log(max(design.error(task, math.exp(log_alpha), points=ROOT_POINTS), LEAST) / target)
 

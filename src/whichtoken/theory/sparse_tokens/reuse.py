@@ -37,7 +37,7 @@ from whichtoken.theory.sparse_tokens.alignment import TwoSteps, slopes_at_zero, 
 from whichtoken.theory.sparse_tokens.feature_law import attention_law
 from whichtoken.theory.sparse_tokens.readout import solve_readout
 from whichtoken.theory.sparse_tokens.saddle import logistic_prox
-from whichtoken.theory.sparse_tokens.token_noise import kept_points, normal_chunks
+from whichtoken.theory.sparse_tokens.token_noise import exponentials, kept_points, normal_chunks
 
 Array = NDArray[np.float64]
 
@@ -184,8 +184,8 @@ class Training:
         """Test error and training loss by one set of points; not a number where the equations could not be solved."""
         points = kept_points(points, 2 * self.task.length)
         fresh = attention_law(self.task, self.steps.alignment, self.inverse_temperature, points, seed)
-        start = solve_readout(fresh, self.loss, self.samples_per_dim, self.ridge)
         if self.task.length > LONGEST:
+            start = solve_readout(fresh, self.loss, self.samples_per_dim, self.ridge)
             norm2 = start.signal_overlap**2 + start.rest_norm**2
             return fresh.error(start.query_overlap, start.signal_overlap, start.bias, norm2), start.train_loss
         law, few = _law(self, points, seed), min(points, FEW_POINTS)
@@ -194,13 +194,16 @@ class Training:
 
         def first(size: int) -> Array:
             """What a readout of so many fresh samples has of the signal, on both axes off the query."""
-            fresh = attention_law(self.task, along, self.inverse_temperature, size, seed)
-            start = solve_readout(fresh, self.loss, self.samples_per_dim, self.ridge)
+            sample = attention_law(self.task, along, self.inverse_temperature, size, seed)
+            start = solve_readout(sample, self.loss, self.samples_per_dim, self.ridge)
             toward = start.signal_overlap / off
             return np.array([start.query_overlap, toward * beside, toward * third, *start.state[2:], 0.0, 0.0])
 
-        x, train_loss = _newton(self, law, _newton(self, _law(self, few, seed), first(few))[0])
-        if math.isnan(train_loss):
+        near = first(few)
+        if few < points:
+            near, _ = _newton(self, _law(self, few, seed), near)
+        x, train_loss = _newton(self, law, near)
+        if math.isnan(train_loss) and few < points:
             x, train_loss = _newton(self, law, first(points))
         if math.isnan(train_loss):
             return math.nan, math.nan
@@ -272,37 +275,39 @@ def _class_nodes(training: Training, axes: _Axes, normals: Array, label: float) 
     return means, rho, psi, energy
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, several at a time
 def _attend(normals, present, along, beside, seen_query, seen_rest, tau, bias, label, share):  # type: ignore[no-untyped-def]
     """Per point h, s . Pt, the tokens' mean along query, rest and signal under the attention s, |s|^2 and |Pt|^2: (7, points).
 
     The noise of a point along the query stands in the columns 1 to L of `normals`, that along the rest of w1 behind it.
     """
     points, length = len(normals), present.size
-    out, seen, scores = np.zeros((7, points)), np.empty(length), np.empty(length)
+    out, work = np.zeros((7, points)), np.empty((4, length))
+    seen, scores, powers, weights = work[0], work[1], work[2], work[3]
     for i in range(points):
         on_query, on_rest = normals[i, 1 : 1 + length], normals[i, 1 + length :]
         for t in range(length):
             seen[t] = seen_query * (on_query[t] + along * present[t]) + seen_rest * (on_rest[t] + beside * present[t])
         mean = seen.mean()
-        for t in range(length):
-            seen[t] -= mean
         h = -label / (1 + math.exp(min(label * (bias + mean), 700.0)))
         for t in range(length):
+            seen[t] -= mean
             scores[t] = tau * (on_query[t] + along * present[t] - h * share * seen[t])
-        peak, total = scores.max(), 0.0
+        peak = scores.max()
         for t in range(length):
-            weight = math.exp(scores[t] - peak)
-            total += weight
-            out[1, i] += weight * seen[t]
-            out[2, i] += weight * (on_query[t] + along * present[t])
-            out[3, i] += weight * (on_rest[t] + beside * present[t])
-            out[4, i] += weight * present[t]
-            out[5, i] += weight * weight
-            out[6, i] += seen[t] * seen[t]
-        out[0, i] = h
-        out[1:5, i] /= total
-        out[5, i] /= total * total
+            scores[t] -= peak
+        exponentials(scores, powers, weights)
+        total = picked = f_query = f_rest = f_signal = squares = energy = 0.0
+        for t in range(length):
+            total += weights[t]
+            picked += weights[t] * seen[t]
+            f_query += weights[t] * (on_query[t] + along * present[t])
+            f_rest += weights[t] * (on_rest[t] + beside * present[t])
+            f_signal += weights[t] * present[t]
+            squares += weights[t] * weights[t]
+            energy += seen[t] * seen[t]
+        out[0, i], out[1, i], out[2, i], out[3, i] = h, picked / total, f_query / total, f_rest / total
+        out[4, i], out[5, i], out[6, i] = f_signal / total, squares / (total * total), energy
     return out
 
 

@@ -15,11 +15,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
 Array = NDArray[np.float64]
+
+LOG2_E = 1.4426950408889634
+LN_2, LN_2_REST = 0.693147180369123816490, 1.90821492927058770002e-10  # ln 2, in two parts
+WHOLE = 1.5 * 2.0**52  # what is added to it keeps its whole part in the last bits
+FACTORIALS = (39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0)
+FARTHEST = -700.0  # exponent below which an exponential stays what it is there
 
 LONG = 2048  # tokens above which a sequence is drawn in its short form
 GROUP = 512  # tokens above which a group is
@@ -133,3 +140,20 @@ def _fresh_normals(sizes: list[int], dimensions: int, seed: int) -> Iterator[Arr
     for size in sizes:
         # a scrambled coordinate can be exactly 0 or 1, where the inverse is infinite
         yield ndtri(np.clip(engine.random(size), 1e-12, 1 - 1e-12))
+
+
+@njit(cache=True, nogil=True, fastmath=False)
+def exponentials(exponents, powers, out):  # type: ignore[no-untyped-def]
+    """Exponentials of numbers up to 0, written so that compilers work on several at a time; `powers` is scratch."""
+    bits, shifts = out.view(np.int64), powers.view(np.int64)
+    for t in range(exponents.size):
+        exponent = min(max(exponents[t], FARTHEST), 0.0)
+        powers[t] = exponent * LOG2_E + WHOLE
+        power = powers[t] - WHOLE
+        x = (exponent - power * LN_2) - power * LN_2_REST
+        sum_ = 1 / 479001600.0
+        for factorial in FACTORIALS:
+            sum_ = sum_ * x + 1 / factorial
+        out[t] = sum_
+    for t in range(exponents.size):
+        bits[t] += shifts[t] << 52
