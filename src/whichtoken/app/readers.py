@@ -54,13 +54,15 @@ def dropped_note(rows: int) -> list[str]:
 
 
 def merge_spellings(labels: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Labels that differ in case or inner spaces only as one, in the most frequent spelling; and sentences about them."""
+    """Labels that differ in case, inner spaces or 1 and 1.0 only as one, as most are spelled; and sentences about them."""
     spellings: dict[str, Counter[str]] = {}
     for label, count in Counter(labels).items():
-        spellings.setdefault(" ".join(label.split()).casefold(), Counter())[label] = count
+        # spreadsheets write whole numbers in both ways; 01 and 1 may be two codes
+        alike = re.sub(r"^(-?\d+)\.0+$", r"\1", " ".join(label.split()).casefold())
+        spellings.setdefault(alike, Counter())[label] = count
     merged = {label: found.most_common(1)[0][0] for found in spellings.values() for label in found}
     notes = [
-        f"labels {', '.join(repr(shown(label)) for label in sorted(found))} differ in case or spaces only and are taken as one"
+        f"labels {', '.join(repr(shown(label)) for label in sorted(found))} differ in case, spaces or .0 only and are taken as one"
         for found in spellings.values()
         if len(found) > 1
     ]
