@@ -206,7 +206,9 @@ def _losses(run: list[Table], coverage: str) -> str:
 def _section(table: Table) -> str:
     assert table.record is not None
     assert table.measured is not None
-    minutes = f"{table.measured['seconds']:.0f} s" if table.measured["finished"] else "stopped before its end"
+    minutes = f"{table.measured['seconds']:.0f} s" if table.measured["finished"] else "not all of its cases were run"
+    days = sorted(table.measured.get("cases", {}).values()) or [table.record["date"]]
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
     lines = [f"(bench-{table.name})=", f"### {table.question}\n"]
     if table.rows:
         head = ["case", "alternative", "measured", "whichtoken", "alternative's", "difference", "result"]
@@ -219,7 +221,7 @@ def _section(table: Table) -> str:
     picture = PAGE.parent / "images" / f"{table.name}.svg"
     if picture.exists():
         lines.append(f"![{table.question}](images/{picture.name})\n")
-    lines += [*_others(table), f"`whichtoken bench {table.name}`, {table.record['date']}, {minutes}.\n"]
+    lines += [*_others(table), f"`whichtoken bench {table.name}`, {when}, {minutes}.\n"]
     return "\n".join(lines)
 
 

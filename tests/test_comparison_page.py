@@ -72,7 +72,7 @@ def test_what_was_not_run_is_named_with_its_command(tmp_path):
 def test_a_run_that_was_stopped_says_so(finished):
     toy = table(1.0, 8.0)
     text = maker["render"]([replace(toy, measured={**toy.measured, "finished": finished})])
-    assert ("stopped before its end" in text) is not finished
+    assert ("not all of its cases were run" in text) is not finished
 
 
 def test_records_hold_one_table_of_their_own_name():
