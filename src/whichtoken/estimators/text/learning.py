@@ -391,11 +391,8 @@ Splits = list[tuple[Rows, Rows]]
 
 C_GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # weaker and weaker ridge on the values
 NULL_GRID = (0.03, 0.1, 0.3, 1.0, 3.0)
-VECTOR_SHARES, VECTOR_SHARE, SHARE_SPREAD = (
-    (0.05, 0.2, 0.5, 0.8),
-    0.5,
-    2.0,
-)  # tried; usual; of the prior on the log odds
+VECTOR_SHARES, VECTOR_SHARE = (0.05, 0.2, 0.5, 0.8), 0.5  # tried; usual
+SHARE_SPREAD = 2.0  # of the prior on the log odds
 VECTOR_CS, C_SPREAD = (1.0, 3.0, 10.0, 30.0), 1.5  # tried beside vectors; of the prior on the logarithm
 VECTOR_HELD = 300  # held-out documents that are enough for these means
 BLENDS, LEAST_BLEND = np.linspace(0, 1, 11), 0.1  # weights of vectors beside words; less than this is none
