@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from whichtoken import GroupClassifier
 from whichtoken.datasets import GroupSparse
+from whichtoken.estimators.groups import selection
 from whichtoken.estimators.groups.selection import parse_groups, separate_attention
 from whichtoken.estimators.model_folder import load_model, save_model
 
@@ -143,7 +144,28 @@ def test_nothing_is_compared_where_all_is_given(one_group):
     assert GroupClassifier(IDS, n_groups=2, C=1.0, group_map="linear", random_state=0).fit(X, y).path_ is None
     maps = GroupClassifier(IDS, n_groups=2, C=1.0, random_state=0).fit(X, y).path_
     assert maps.counts == (2,)
-    assert set(maps.maps) == {"linear", "splines", "fourier"}
+    assert set(maps.maps) <= {"linear", "splines", "fourier"}
+
+
+def test_a_map_that_is_clearly_worse_is_given_up_after_few_folds(one_group, monkeypatch):
+    X, y = flat(one_group, 300)
+    kinds, fold = [], selection._Fold
+
+    def counted(samples, among, kind, *rows):
+        kinds.append(kind)
+        return fold(samples, among, kind, *rows)
+
+    monkeypatch.setattr(selection, "_Fold", counted)
+    found = {}
+    for limit in (selection.HOPELESS, math.inf):
+        monkeypatch.setattr(selection, "HOPELESS", limit)
+        kinds.clear()
+        model = GroupClassifier(IDS, random_state=0).fit(X, y)
+        found[limit] = model.choice_, model.selected_groups_
+        assert kinds.count("linear") == 5
+        assert (kinds.count("splines") + kinds.count("fourier") == 10) == (limit == math.inf)
+        assert set(model.path_.maps) == {kind for kind in kinds if kinds.count(kind) == 5}
+    assert found[selection.HOPELESS] == found[math.inf]
 
 
 @pytest.mark.slow

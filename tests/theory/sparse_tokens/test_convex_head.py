@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from whichtoken.theory.sparse_tokens import convex_head
 from whichtoken.theory.sparse_tokens.convex_head import fit_head, logistic_heads
 
 
@@ -87,6 +88,30 @@ def test_a_weight_repeats_its_sample(samples, width):
     repeated = fit_head(np.repeat(features, repeats, axis=0), np.repeat(labels, repeats), 0.01)
     np.testing.assert_allclose(weighted.readout, repeated.readout, atol=1e-9)
     assert weighted.objective == pytest.approx(repeated.objective, rel=1e-12)
+
+
+def test_rough_heads_take_the_steps_of_exact_ones(monkeypatch):
+    """Newton's method does not depend on coordinates, so those from products of the samples change nothing but rounding."""
+    features, labels = problem(20, 60)
+    ridges, tolerance = (1e-4, 1e-2), 1e-2
+    rough = logistic_heads(features, labels, ridges, tolerance=tolerance)
+    uneven = features * np.r_[1e9, np.ones(59)]  # products would lose the ridge
+    exactly = logistic_heads(uneven, labels, ridges, tolerance=tolerance)[0].readout
+    monkeypatch.setattr(convex_head, "ROUGH", 1.0)
+    for ours, exact in zip(rough, logistic_heads(features, labels, ridges, tolerance=tolerance), strict=True):
+        assert ours.iterations == exact.iterations
+        np.testing.assert_allclose(ours.readout, exact.readout, rtol=0, atol=1e-7 * np.abs(exact.readout).max())
+    np.testing.assert_array_equal(exactly, logistic_heads(uneven, labels, ridges, tolerance=tolerance)[0].readout)
+
+
+@pytest.mark.parametrize(("samples", "width"), [(60, 20), (20, 60)])
+@pytest.mark.parametrize("tolerance", [1e-10, 1e-3])
+def test_a_head_that_starts_at_its_end_takes_one_step(samples, width, tolerance):
+    features, labels = problem(samples, width)
+    end = fit_head(features, labels, 0.01)
+    (again,) = logistic_heads(features, labels, (0.01,), tolerance=tolerance, start=(end.readout, end.bias))
+    assert again.iterations == 1
+    np.testing.assert_allclose(again.readout, end.readout, atol=1e-8)
 
 
 def test_hinge_closes_the_duality_gap():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Self
 
@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 PRUNED = 1e-3  # attention below which a group is out
 ROUNDS = 8
 STEPS = 200
-COARSE = 1e-3  # tolerance of readouts that only rank or validate
+COARSE = 1e-2  # tolerance of readouts that only rank or validate
 
 
 def separate_attention(groups: list[Array], fixed: Array, signs: Array, shares: Array, ridge: float) -> Array:
@@ -40,15 +40,17 @@ def separate_attention(groups: list[Array], fixed: Array, signs: Array, shares: 
     and the attention are solved in turn. What is minimized is a penalty (sum_j |beta_j|^(2/3))^3, sparser than the group lasso.
     Groups of more variables need proportionally more: lengths are divided by sqrt(d_j).
     """
-    attention = np.full(len(groups), 1 / len(groups))
+    widths = np.array([*(group.shape[1] for group in groups), fixed.shape[1]])
+    place, features = np.repeat(np.arange(len(widths)), widths), np.hstack([*groups, fixed])
+    attention, products, bias = np.full(len(groups), 1 / len(groups)), np.zeros(len(place)), 0.0
     for _ in range(ROUNDS):
-        alive = np.flatnonzero(attention > PRUNED * attention.max())
-        features = np.hstack([*(attention[j] * len(groups) * groups[j] for j in alive), fixed])
-        readout = logistic_heads(features, signs, (ridge,), shares, COARSE)[0].readout
-        parts = np.split(readout, np.cumsum([groups[j].shape[1] for j in alive]))
-        lengths = np.zeros(len(groups))
-        for j, part in zip(alive, parts, strict=False):  # the last part belongs to the covariates
-            lengths[j] = attention[j] * np.linalg.norm(part) / np.sqrt(len(part))
+        alive = np.append(attention > PRUNED * attention.max(), True)[place]
+        factor = np.append(attention * len(groups), 1.0)[place[alive]]
+        start = products[alive] / factor, bias  # as good as after the last round, with the new attention
+        [head] = logistic_heads(features[:, alive] * factor, signs, (ridge,), shares, COARSE, start)
+        products, bias = np.zeros(len(place)), head.bias
+        products[alive] = factor * head.readout
+        lengths = np.sqrt(np.bincount(place, products**2, len(widths)) / np.maximum(widths, 1))[:-1]
         if not lengths.any():
             break
         attention = lengths ** (2 / 3)
@@ -168,6 +170,7 @@ Attention = Callable[[list[Array], Array, Array, Array, float], Array]
 ATTENTIONS: dict[str, Attention] = {"separate": separate_attention, "full": full_attention}
 RIDGES = tuple(np.logspace(-4, 0, 9).tolist())  # a coarser grid would handicap many groups, which need it, beside few
 RANKING_RIDGE = 1e-2
+HOPELESS = 2.0  # standard errors above another map in some folds, from which on the other folds are not waited for
 SLACK = 0.01  # share of the explained loss that may be given up for fewer groups
 # features of a column in splines, of a group in waves
 BENDS = {"splines": 8, "fourier": 32}
@@ -198,7 +201,7 @@ class GroupPath(Shown):
     losses: tuple[float, ...]
     errors: tuple[float, ...]  # standard errors of the differences to the least loss
     chosen: int
-    maps: dict[str, float]  # least loss on the path of each map
+    maps: dict[str, float]  # least loss on the path of each map that was tried in all folds
 
     def __str__(self) -> str:
         at = dict(zip(self.counts, self.losses, strict=True))
@@ -394,7 +397,8 @@ def choose_groups(
 
     The path of ascending numbers of groups is followed for the linear map. A map that bends is taken only if its least loss
     is below the linear one's by more than a standard error of the paired difference; its path is followed if that is so with
-    all groups, or with as many as the linear one needs. The path is None where nothing was compared.
+    all groups, or with as many as the linear one needs, and fold after fold only as long as one of them is not two errors
+    above. The path is None where nothing was compared.
     """
     counts, ridges, n, splits = among.counts, among.ridges, len(samples.X), repeats[0]
     if not splits or len(among.maps) == len(counts) == len(ridges) == 1:
@@ -406,7 +410,14 @@ def choose_groups(
     compare = _Comparison.of(samples.part(validated))
     paths: dict[str, dict[GroupChoice, Array]] = {}
     for kind in among.maps:
-        parts = run(delayed(_Fold)(samples, among, kind, *rows) for rows in splits)
+        rival = compare.shortest(paths["linear"]) if "linear" in paths else None
+        make = partial(_Fold, samples, among, kind)
+        if rival is None:
+            parts = run(delayed(make)(*rows) for rows in splits)
+        else:
+            parts = _promising(make, splits, _rivaling(counts, rival), rival[1], compare, validated)
+        if not parts:
+            continue
 
         def tried(count: int, kind: str = kind, parts: list[_Fold] = parts) -> Tried:
             """The ridge of least loss, and the losses of the held-out samples."""
@@ -422,7 +433,6 @@ def choose_groups(
                 print(f"{kind}, {pluralize(count, 'group')}: held-out log loss {mean:.4f}", file=sys.stderr)
             return GroupChoice(among.attention, kind, count, 1 / (ridges[least] * samples.count)), losses[least]
 
-        rival = compare.shortest(paths["linear"]) if "linear" in paths else None
         paths[kind] = _path(counts, tried, rival, compare)
     best = {kind: min(path.values(), key=compare.mean) for kind, path in paths.items()}
     first, *others = sorted(best, key=lambda kind: compare.mean(best[kind]))
@@ -491,8 +501,7 @@ def _path(
     """
     found = dict([tried(counts[-1])])
     if rival is not None:
-        first = min(max(rival[0].count, 1), counts[-1])
-        found |= dict([tried(first)]) if first < counts[-1] else {}
+        found |= dict(map(tried, _rivaling(counts, rival)[1:]))
         if all(compare.excess(rival[1], losses) <= 1 for losses in found.values()):
             counts = ()
     behind = 0
@@ -504,6 +513,32 @@ def _path(
         if behind == 2:
             break
     return dict(sorted(found.items(), key=lambda pair: pair[0].count))
+
+
+def _rivaling(counts: Sequence[int], rival: Tried) -> list[int]:
+    """All groups, and as many as the rival needs."""
+    return list(dict.fromkeys([counts[-1], min(max(rival[0].count, 1), counts[-1])]))
+
+
+def _promising(
+    make: Callable[[Rows, Rows], _Fold],
+    splits: Sequence[tuple[Rows, Rows]],
+    counts: Sequence[int],
+    rival: Array,
+    compare: _Comparison,
+    validated: Rows,
+) -> list[_Fold]:
+    """All folds, or none if the losses of some are clearly above the rival's of the same rows, for each of the counts."""
+    folds: list[_Fold] = []
+    for rows in splits:
+        if folds:
+            place = np.searchsorted(validated, np.concatenate([fold.outside for fold in folds]))
+            here = replace(compare, weights=compare.weights[place])
+            least = (min(np.hstack([fold.losses(count) for fold in folds]), key=here.mean) for count in counts)
+            if all(here.excess(losses, rival[place]) > HOPELESS for losses in least):
+                return []
+        folds.append(make(*rows))
+    return folds
 
 
 class _Fold:
@@ -519,6 +554,7 @@ class _Fold:
         self.outside, self.training, self.held = outside, training, held
         self.train, self.test = standardize(features) * boosts, standardize(maps(held.X)) * boosts
         self.attention = among.attention
+        self.known: dict[int, Array] = {}
 
     @cached_property
     def order(self) -> Rows:
@@ -527,10 +563,13 @@ class _Fold:
 
     def losses(self, count: int) -> Array:
         """Log losses of the held-out samples for each ridge, (ridges, held-out), summed over the scores."""
+        if count in self.known:
+            return self.known[count]
         columns = self.layout.columns(self.order[:count] if 0 < count < len(self.layout.names) else range(count))
         total = np.zeros((len(self.ridges), len(self.test)))
         for signs, held in zip(self.training.targets, self.held.targets, strict=True):
             heads = logistic_heads(self.train[:, columns], signs, self.ridges, self.training.shares, COARSE)
             scores = np.stack([self.test[:, columns] @ head.readout + head.bias for head in heads])
             total += np.logaddexp(0, -held * scores)
+        self.known[count] = total
         return total

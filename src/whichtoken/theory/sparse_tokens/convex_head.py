@@ -7,12 +7,12 @@ problem of support vectors: 0 <= a <= 1, y . a = 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve, qr, solve
+from scipy.linalg import cho_factor, cho_solve, cholesky, qr, solve, solve_triangular
 from scipy.linalg.lapack import dposv
 from scipy.special import expit
 
@@ -21,11 +21,14 @@ from whichtoken.datasets.sparse_tokens import LOSSES
 from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
+Map = Callable[[Array], Array]
 MOST_STEPS = 100
 GAP = 1e-12
 KEPT = 0.995  # of the way to the boundary
 MOST_NEWTON_STEPS = 200
 NEWTON_TOLERANCE = 1e-10
+ROUGH, SPARE = 1e-4, 1e-3  # tolerance from which on products of samples may be wrong, by so much of the ridge
+RIPPLE = 1e-13  # of products, over their mean: more than rounding, so that they have a Cholesky factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +76,10 @@ def fit_head(features: ArrayLike, labels: ArrayLike, ridge: float, loss: str = "
     X, y = _check(features, labels, ridge, include_zero=loss != "hinge")
     if loss == "square":
         return _square(X, y, ridge)
-    rows, basis = _reduce(X)
+    rows, lift, _ = _reduce(X)
     w, b, gap, steps = support_vectors(rows, y, ridge)
     head = _head(rows, y, w, b, ridge, np.maximum(1 - y * (rows @ w + b), 0).mean(), gap, steps)
-    return head if basis is None else replace(head, readout=basis @ head.readout)
+    return replace(head, readout=lift(head.readout))
 
 
 def logistic_heads(
@@ -85,6 +88,7 @@ def logistic_heads(
     ridges: Sequence[float],
     weights: ArrayLike | None = None,
     tolerance: float = NEWTON_TOLERANCE,
+    start: tuple[Array, float] | None = None,
 ) -> list[ConvexHead]:
     """Logistic readouts and biases for several ridges.
 
@@ -100,20 +104,21 @@ def logistic_heads(
     tolerance : float
         The last Newton step is the first whose decrement is below this, relative to the root of the objective. The error
         after it is about the square of the one before.
+    start : readout and bias, optional
+        Near those of the strongest ridge; zero by default.
     """
     X, y = _check(features, labels, min(ridges))
     shares = np.full(len(y), 1 / len(y)) if weights is None else np.asarray(weights, dtype=float) / np.sum(weights)
-    rows, basis = _reduce(X)
+    rows, lift, lower = _reduce(X, SPARE * min(ridges) if tolerance > ROUGH else 0.0)
     design = np.hstack([rows, np.ones((len(y), 1))])
-    x = np.zeros(design.shape[1])
+    x = np.zeros(design.shape[1]) if start is None else np.append(lower(start[0]), start[1])
     heads: dict[float, ConvexHead] = {}
     for ridge in sorted(ridges, reverse=True):
         x, iterations = _newton(design, y, shares, ridge, x, tolerance)
         w, b = x[:-1], float(x[-1])
         loss = float(shares @ np.logaddexp(0, -y * (design @ x)))
         optimality = _gradient_norm(rows, -y * shares * expit(-y * (design @ x)), w, ridge)
-        head = _head(rows, y, w, b, ridge, loss, optimality, iterations)
-        heads[ridge] = head if basis is None else replace(head, readout=basis @ w)
+        heads[ridge] = replace(_head(rows, y, w, b, ridge, loss, optimality, iterations), readout=lift(w))
     return [heads[ridge] for ridge in ridges]
 
 
@@ -129,16 +134,22 @@ def _check(features: ArrayLike, labels: ArrayLike, ridge: float, include_zero: b
     return X, y
 
 
-def _reduce(X: Array) -> tuple[Array, Array | None]:
-    """Samples in at most n coordinates, and the basis (p, n) of these if there are fewer than p of them.
+def _reduce(X: Array, spare: float = 0.0) -> tuple[Array, Map, Map]:
+    """Samples in at most n coordinates, and the maps of readouts from these coordinates and into them.
 
-    The optimal readout lies in the span of the samples.
+    The optimal readout lies in the span of the samples. Where their products may be wrong by a spare part of the ridge, the
+    coordinates come from these, ten times as fast.
     """
     n, p = X.shape
     if p <= n:
-        return X, None
+        return X, np.asarray, np.asarray
+    ripple = RIPPLE * float(np.vdot(X, X)) / n if spare else math.inf
+    if ripple <= spare:
+        root = cholesky(X @ X.T + ripple * np.eye(n), lower=True, check_finite=False)
+        lift = lambda w: solve_triangular(root, w, lower=True, trans=1) @ X  # noqa: E731
+        return root, lift, lambda w: solve_triangular(root, X @ w, lower=True)
     basis, triangle = qr(X.T, mode="economic", check_finite=False)
-    return np.ascontiguousarray(triangle.T), basis
+    return np.ascontiguousarray(triangle.T), lambda w: basis @ w, lambda w: w @ basis
 
 
 def _square(X: Array, y: Array, ridge: float) -> ConvexHead:
@@ -163,16 +174,20 @@ def _newton(design: Array, y: Array, shares: Array, ridge: float, x: Array, tole
         margins = y * (design @ z)
         return float(shares @ np.logaddexp(0, -margins) + penalty @ (z * z) / 2), margins
 
+    # new arrays of this size in every step would cost as much as the step, in pages that the system has to clear
+    root, hessian = np.empty_like(design), np.empty((len(x), len(x)))
     value, margins = objective(x)
     for iteration in range(1, MOST_NEWTON_STEPS + 1):
         wrong = expit(-margins)
         gradient = (-y * shares * wrong) @ design + penalty * x
-        root = np.sqrt(shares * wrong * (1 - wrong))[:, None] * design
-        hessian = root.T @ root
+        np.multiply(np.sqrt(shares * wrong * (1 - wrong))[:, None], design, out=root)
+        np.matmul(root.T, root, out=hessian)
         hessian.flat[:: len(x) + 1] += penalty
         if ridge == 0 and np.abs(margins).max() > 100:
             raise ValueError("ridge=0 with separable samples has no minimizer; use ridge above 0 or more samples")
-        _, step, failed = dposv(hessian, gradient)  # LAPACK itself: small systems are cheaper than their checks
+        _, step, failed = dposv(
+            hessian.T, gradient, overwrite_a=1
+        )  # LAPACK itself: small systems are cheaper than their checks
         if failed:
             raise ValueError(f"ridge={ridge} leaves the minimizer undetermined; use a larger one, or fewer features")
         decrease = gradient @ step
