@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve, cholesky, qr, solve, solve_triangular
-from scipy.linalg.lapack import dposv
+from scipy.linalg import cho_factor, cho_solve, qr, solve, solve_triangular
+from scipy.linalg.lapack import dposv, dpotrf
 from scipy.special import expit
 
 from whichtoken.checks import check_choice, check_range
@@ -27,8 +27,7 @@ GAP = 1e-12
 KEPT = 0.995  # of the way to the boundary
 MOST_NEWTON_STEPS = 200
 NEWTON_TOLERANCE = 1e-10
-ROUGH, SPARE = 1e-4, 1e-3  # tolerance from which on products of samples may be wrong, by so much of the ridge
-RIPPLE = 1e-13  # of products, over their mean: more than rounding, so that they have a Cholesky factor
+ROUGH, SPARE = 1e-4, 1e-2  # tolerance from which on products of samples may be wrong, by so much of the ridge
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +142,14 @@ def _reduce(X: Array, spare: float = 0.0) -> tuple[Array, Map, Map]:
     n, p = X.shape
     if p <= n:
         return X, np.asarray, np.asarray
-    ripple = RIPPLE * float(np.vdot(X, X)) / n if spare else math.inf
+    ripple = 2.0**-53 * n * float(np.vdot(X, X))  # more than rounding, so that there is a Cholesky factor
     if ripple <= spare:
-        root = cholesky(X @ X.T + ripple * np.eye(n), lower=True, check_finite=False)
-        lift = lambda w: solve_triangular(root, w, lower=True, trans=1) @ X  # noqa: E731
-        return root, lift, lambda w: solve_triangular(root, X @ w, lower=True)
+        products = X @ X.T
+        products.flat[:: n + 1] += ripple
+        root, failed = dpotrf(products.T, lower=1)
+        if not failed:
+            lift = lambda w: solve_triangular(root, w, lower=True, trans=1) @ X  # noqa: E731
+            return np.ascontiguousarray(root), lift, lambda w: solve_triangular(root, X @ w, lower=True)
     basis, triangle = qr(X.T, mode="economic", check_finite=False)
     return np.ascontiguousarray(triangle.T), lambda w: basis @ w, lambda w: w @ basis
 
