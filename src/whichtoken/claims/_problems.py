@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken import datasets
 from whichtoken.lab import Resampled, Share
 
 if TYPE_CHECKING:
-    from whichtoken.datasets import AttentionProblem
     from whichtoken.margin import MarginCertificate
 
 Vector = NDArray[np.float64]
@@ -26,16 +26,14 @@ class ProblemSize:
     dim: int = 10
 
 
-def draw_problem(point: Any, rng: np.random.Generator, start: float) -> tuple[AttentionProblem, Vector]:
+def draw_problem(point: Any, rng: np.random.Generator, start: float) -> tuple[datasets.AttentionProblem, Vector]:
     """Random tokens, queries, labels and decoder of the point's size, and an initial matrix with entries of size `start`."""
-    from whichtoken.datasets import AttentionTokens
-
-    problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+    problem = datasets.AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
     return problem, start * rng.standard_normal((point.dim, point.dim))
 
 
 def key_query_limit(
-    problem: AttentionProblem, selected: NDArray[np.int64], p: float
+    problem: datasets.AttentionProblem, selected: NDArray[np.int64], p: float
 ) -> tuple[Vector, MarginCertificate]:
     """The max-margin direction (d, d) that separates the selected tokens from all others, and its certificate."""
     from whichtoken.margin import key_query_svm
@@ -46,7 +44,9 @@ def key_query_limit(
     return limit.direction, limit
 
 
-def decoder_limit(problem: AttentionProblem, selected: NDArray[np.int64], p: float) -> tuple[Vector, float, Vector]:
+def decoder_limit(
+    problem: datasets.AttentionProblem, selected: NDArray[np.int64], p: float
+) -> tuple[Vector, float, Vector]:
     """The max-margin direction (d,) of a classifier of the selected tokens, its margin, and that of each token (n,)."""
     from whichtoken.margin import prompt_svm
 

@@ -9,25 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whichtoken import datasets
 from whichtoken.checks import check_choice
 from whichtoken.claims._runs import Array, group_by
 from whichtoken.lab import Measured, Rows, log_slope
+from whichtoken.theory import attention_regression
 
 if TYPE_CHECKING:
     from whichtoken.claims.attention_regression.convergence import Point
-    from whichtoken.datasets import RegressionProblem
-    from whichtoken.theory.attention_regression.structure_aware_descent import StructureAwareDescent
 
 
-def sample_problem(point: Any, rng: np.random.Generator, **fields: Any) -> RegressionProblem:
+def sample_problem(point: Any, rng: np.random.Generator, **fields: Any) -> datasets.RegressionProblem:
     """The problem of a point and of `fields` in place of its own; `condition` is that of target and covariance."""
-    from whichtoken.datasets import AttentionRegression
-
     known = vars(point) | fields
     if "condition" in known:
         known |= {"covariance": known["condition"], "target": known["condition"]}
     names = ("dim", "outputs", "tokens", "covariance", "target", "noise", "law", "mean")
-    return AttentionRegression(**{name: known[name] for name in names if name in known}).sample(rng)
+    return datasets.AttentionRegression(**{name: known[name] for name in names if name in known}).sample(rng)
 
 
 class TrainingSet:
@@ -36,7 +34,9 @@ class TrainingSet:
     Excesses are E |f(x) - M x|^2 divided by tr(M Sigma M^T).
     """
 
-    def __init__(self, problem: RegressionProblem, rng: np.random.Generator, center: bool = True, queries: int = 400):
+    def __init__(
+        self, problem: datasets.RegressionProblem, rng: np.random.Generator, center: bool = True, queries: int = 400
+    ):
         from whichtoken.theory.attention_regression.whitening import Whitening
 
         self.problem, self.center = problem, center
@@ -58,18 +58,16 @@ class TrainingSet:
 
     def population(self, P: Array, Q: Array) -> float:
         """The context is infinite."""
-        from whichtoken.theory.attention_regression import limit_map
-
         A, B = self.whitening.to_raw(P, Q)
-        error = limit_map(A, B, self.problem.covariance) - self.problem.target
+        error = attention_regression.limit_map(A, B, self.problem.covariance) - self.problem.target
         return float(np.sum((error @ self.problem.covariance) * error)) / self.size
 
     def floor(self, kind: str, logit_norm: float) -> float:
         """The predicted excess of that name: the theory's has a half before it."""
-        from whichtoken.theory.attention_regression import excess_floor
-
         problem = self.problem
-        floor = excess_floor(kind, problem.whitened_target, problem.noise, len(problem.tokens), logit_norm)
+        floor = attention_regression.excess_floor(
+            kind, problem.whitened_target, problem.noise, len(problem.tokens), logit_norm
+        )
         return 2 * floor / self.size
 
     def least_squares(self) -> float:
@@ -106,9 +104,7 @@ def layer_outputs(P: Array, Q: Array, queries: Array, context: Array) -> Array:
     """Outputs (m, outputs) of a layer for queries (m, d) that attend to a context (n, d)."""
     import torch
 
-    from whichtoken.theory.attention_regression.softmax_regression import SoftmaxRegression
-
-    model = SoftmaxRegression(torch.from_numpy(P), torch.from_numpy(Q))
+    model = attention_regression.SoftmaxRegression(torch.from_numpy(P), torch.from_numpy(Q))
     outputs: Array = model(torch.from_numpy(queries), torch.from_numpy(context)).numpy()
     return outputs
 
@@ -190,19 +186,20 @@ def run_tokens(point: Point, rng: np.random.Generator) -> Measured:
 
 def run_rate(point: Point, rng: np.random.Generator) -> Measured:
     """Excess after every step on tokens, from factors of a map that is wrong in all directions alike."""
-    from whichtoken.theory.attention_regression import balanced_factors, excess_floor
-    from whichtoken.theory.attention_regression.structure_aware_descent import StructureAwareDescent, TokenObjective
+    from whichtoken.theory.attention_regression.structure_aware_descent import TokenObjective
 
     problem = sample_problem(point, rng, outputs=None)
     data = TrainingSet(problem, rng)
     goal, wrong = problem.target @ data.whitening.root, rng.standard_normal(problem.target.shape)
     wrong *= WRONG * np.linalg.norm(goal) / np.linalg.norm(wrong)
     step, short = GRIDS["gram-quarter"][0], 0.1
-    solver = StructureAwareDescent(step=step, iterations=point.budget - 1, tolerance=0.0, logit_norm=short)
-    P, Q = balanced_factors(goal + wrong, short)
+    solver = attention_regression.StructureAwareDescent(
+        step=step, iterations=point.budget - 1, tolerance=0.0, logit_norm=short
+    )
+    P, Q = attention_regression.balanced_factors(goal + wrong, short)
     path = solver.minimize(TokenObjective(data.Z, data.Y), P, Q).accepted
     dampings = [iterate.damping for iterate in path]
-    floor = 2 * excess_floor("stored", problem.whitened_target, point.noise, point.tokens, short)
+    floor = 2 * attention_regression.excess_floor("stored", problem.whitened_target, point.noise, point.tokens, short)
     errors = (float(np.sum(error**2)) for error in _damped_errors(goal, wrong, dampings, step))
     return {
         "excess": [data.stored(iterate.P, iterate.Q) for iterate in path],
@@ -225,10 +222,9 @@ def _rates(grids: dict[str, tuple[float, ...]], method: str) -> tuple[float, ...
     return grids[method]
 
 
-def _solver(point: Point, **settings: Any) -> StructureAwareDescent:
-    from whichtoken.theory.attention_regression.structure_aware_descent import StructureAwareDescent
+def _solver(point: Point, **settings: Any) -> attention_regression.StructureAwareDescent:
 
-    return StructureAwareDescent(
+    return attention_regression.StructureAwareDescent(
         "covariance" if point.method == "covariance" else "gram",
         step=GRIDS[point.method][0] if point.method in OURS else None,
         iterations=point.budget - 1,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whichtoken import datasets
 from whichtoken.claims._figures import Axes, legend
 from whichtoken.lab import Exact, Rows
 from whichtoken.lab.samples import Sample
+from whichtoken.theory import group_sparse
 
 if TYPE_CHECKING:
-    from whichtoken.datasets import GroupSparse
     from whichtoken.theory.group_sparse.descent import Batch
-    from whichtoken.theory.group_sparse.transformer import GroupTransformer
 
 TEST_SAMPLES = 4000
 LATE_SAMPLES = 20_000
@@ -51,8 +51,8 @@ def first_point(runs: Rows[Any]) -> Any:
 
 
 def train_and_measure(
-    model: GroupTransformer,
-    data: GroupSparse,
+    model: group_sparse.GroupTransformer,
+    data: datasets.GroupSparse,
     batches: Iterable[Batch],
     steps: int,
     lr: float,
@@ -70,7 +70,9 @@ def train_and_measure(
     return measure_selection(model, data, rng)
 
 
-def measure_selection(model: GroupTransformer, data: GroupSparse, rng: np.random.Generator) -> dict[str, Any]:
+def measure_selection(
+    model: group_sparse.GroupTransformer, data: datasets.GroupSparse, rng: np.random.Generator
+) -> dict[str, Any]:
     """Accuracy, attention on the first relevant group, |v_2| and the norms of the blocks of W."""
     import torch
 
@@ -83,12 +85,13 @@ def measure_selection(model: GroupTransformer, data: GroupSparse, rng: np.random
     return {name: value for name, value in (state | blocks).items() if np.isfinite(value)}
 
 
-def train_on_fresh_batches(point: Any, data: GroupSparse, rng: np.random.Generator) -> GroupTransformer:
+def train_on_fresh_batches(
+    point: Any, data: datasets.GroupSparse, rng: np.random.Generator
+) -> group_sparse.GroupTransformer:
     """A transformer trained on fresh batches, with the steps, batches and learning rate of the point."""
     from whichtoken.theory.group_sparse.descent import fresh_batches, gradient_descent
-    from whichtoken.theory.group_sparse.transformer import GroupTransformer
 
-    model = GroupTransformer(point.group_dim, point.groups)
+    model = group_sparse.GroupTransformer(point.group_dim, point.groups)
     gradient_descent(model, fresh_batches(data, point.batch, rng), point.steps, point.lr)
     return model
 
@@ -98,12 +101,11 @@ def train_all_blocks(point: Any, rng: np.random.Generator, every: int) -> list[L
     import torch
 
     from whichtoken.theory.group_sparse.descent import fresh_batches, gradient_descent
-    from whichtoken.theory.group_sparse.transformer import GroupTransformer
 
     data = random_problem(point.groups, point.group_dim, rng)
     relevant = int(data.relevant[0])
     X, y = map(torch.from_numpy, stratified_sample(data, LATE_SAMPLES, rng))
-    model = GroupTransformer(point.group_dim, point.groups)
+    model = group_sparse.GroupTransformer(point.group_dim, point.groups)
 
     def observe(step: int) -> LateState:
         with torch.no_grad():
@@ -123,8 +125,6 @@ def train_all_blocks(point: Any, rng: np.random.Generator, every: int) -> list[L
 
 def symmetric_path(point: Any, **options: Any) -> Any:
     """The symmetry-reduced map of all blocks, at the size and the steps of the point."""
-    from whichtoken.theory import group_sparse
-
     fields = {name: getattr(point, name) for name in ("groups", "group_dim", "lr", "steps")}
     return group_sparse.symmetric_map(**fields | options, rng=np.random.default_rng(0))
 
@@ -163,7 +163,7 @@ def predicted_power(rows: Rows[Any], name: str) -> float | None:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0]) if len(values) == len(sizes) else None
 
 
-def stratified_sample(data: GroupSparse, n: int, rng: np.random.Generator) -> Batch:
+def stratified_sample(data: datasets.GroupSparse, n: int, rng: np.random.Generator) -> Batch:
     """A sample whose deciding variable takes one value in each of n equally likely intervals.
 
     Late in training the few samples near the boundary make up the whole loss: a plain sample of this size errs by 3 to 5 %.
@@ -177,8 +177,6 @@ def stratified_sample(data: GroupSparse, n: int, rng: np.random.Generator) -> Ba
     return X, np.where(spread >= 0, 1, -1)
 
 
-def random_problem(groups: int, group_dim: int, rng: np.random.Generator, **options: Any) -> GroupSparse:
+def random_problem(groups: int, group_dim: int, rng: np.random.Generator, **options: Any) -> datasets.GroupSparse:
     """One relevant group with a random direction, at a random place."""
-    from whichtoken.datasets import GroupSparse
-
-    return GroupSparse(groups, group_dim, int(rng.integers(groups)), rng.standard_normal(group_dim), **options)
+    return datasets.GroupSparse(groups, group_dim, int(rng.integers(groups)), rng.standard_normal(group_dim), **options)

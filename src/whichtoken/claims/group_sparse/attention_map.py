@@ -16,11 +16,13 @@ from typing import Literal
 
 import numpy as np
 
+from whichtoken import datasets
 from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.group_sparse import _training as training
 from whichtoken.lab import Exact, Measured, Predicted, Rows, log_slope
+from whichtoken.theory import group_sparse
 
 EQUAL_LOSS = 0.02  # at which models of different sizes are compared
 
@@ -56,7 +58,6 @@ class AttentionMap(Claim[Point], table=TABLE):
         return {"leakage": end.leakage, "power": power, "alpha": end.alpha, "loss": end.loss}
 
     def predict(self, point: Point) -> Predictions:
-        from whichtoken.theory import group_sparse
 
         if point.method == "population":
             law = group_sparse.late_phase(groups=point.groups, lr=point.lr, step=training.late_checkpoints(point.steps))
@@ -106,7 +107,6 @@ class AttentionMap(Claim[Point], table=TABLE):
 
 
 def _population(point: Point) -> Measured:
-    from whichtoken.theory import group_sparse
 
     trajectory = group_sparse.population_map(groups=point.groups, lr=point.lr, steps=point.steps)
     leakage = trajectory.leakage
@@ -127,11 +127,10 @@ def _population(point: Point) -> Measured:
 def _train_on_batches(point: Point, rng: np.random.Generator) -> Measured:
     import torch
 
-    from whichtoken.datasets import GroupSparse
     from whichtoken.theory.group_sparse.transformer import selection
 
     direction = rng.standard_normal(point.group_dim)
-    data = GroupSparse(point.groups, point.group_dim, point.relevant, direction)
+    data = datasets.GroupSparse(point.groups, point.group_dim, point.relevant, direction)
     model = training.train_on_fresh_batches(point, data, rng)
     X, y = map(torch.from_numpy, data.sample(2000, rng))
     mean_map = model.attention(X).mean(dim=0).detach().numpy()  # (key, query)
@@ -151,7 +150,6 @@ def _group_counts(rows: Rows[Point]) -> str:
 
 
 def _power_law(sizes: list[int]) -> float:
-    from whichtoken.theory import group_sparse
 
     leakage = [group_sparse.late_phase(groups=D, lr=0.01, step=D**3 / 0.01).leakage for D in sizes]
     return float(np.polyfit(np.log(sizes), np.log(leakage), 1)[0])

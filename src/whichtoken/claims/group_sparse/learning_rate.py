@@ -23,6 +23,7 @@ from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, random_problem
 from whichtoken.extras import installed, lacks
 from whichtoken.lab import Exact, Measured, Predicted, Row, Rows
+from whichtoken.theory import group_sparse
 
 LARGE = 4.0  # from here on the gap of two steps stays for every number of groups
 EXPONENT = 0.4  # 1 - S below exp(-EXPONENT D) counts as exponential
@@ -62,9 +63,8 @@ class LearningRate(Claim[Point], table=TABLE):
         return _all_blocks(point, rng) if point.method == "all-blocks" else _train(point, rng)
 
     def predict(self, point: Point) -> Predictions:
-        from whichtoken.theory.group_sparse import first_two_updates
 
-        law = first_two_updates(groups=point.groups, lr=point.lr, sigma=point.sigma)
+        law = group_sparse.first_two_updates(groups=point.groups, lr=point.lr, sigma=point.sigma)
         log_leakage = -np.logaddexp(0.0, law.gap - np.log(point.groups - 1))
         return {"log_leakage": Predicted(log_leakage), "gap": Predicted(law.gap), "content": Predicted(law.content)}
 
@@ -125,18 +125,16 @@ class LearningRate(Claim[Point], table=TABLE):
 
 
 def _exact_map(point: Point) -> Measured:
-    from whichtoken.theory.group_sparse import population_map
 
-    path = population_map(groups=point.groups, lr=point.lr, steps=point.steps, sigma=point.sigma)
+    path = group_sparse.population_map(groups=point.groups, lr=point.lr, steps=point.steps, sigma=point.sigma)
     # from the gap: the attention itself underflows
     return {"log_leakage": -np.logaddexp(0.0, path.gap[-1] - np.log(point.groups - 1)), "loss": path.loss[-1]}
 
 
 def _all_blocks(point: Point, rng: np.random.Generator) -> Measured:
-    from whichtoken.theory.group_sparse import symmetric_map
 
     fields = {name: getattr(point, name) for name in ("groups", "group_dim", "lr", "steps", "sigma")}
-    path = symmetric_map(**fields, rng=rng, samples=point.batch)
+    path = group_sparse.symmetric_map(**fields, rng=rng, samples=point.batch)
     late = slice(point.steps // 2, None)
     return {
         # of a typical step: single samples with a large content score dominate the mean over steps
@@ -150,12 +148,11 @@ def _train(point: Point, rng: np.random.Generator) -> Measured:
     import torch
 
     from whichtoken.theory.group_sparse.descent import descend_on_batches, fresh_batches
-    from whichtoken.theory.group_sparse.transformer import GroupTransformer
 
     data = random_problem(point.groups, point.group_dim, rng, sigma=point.sigma)
     relevant, direction = int(data.relevant[0]), torch.from_numpy(data.directions[0])
     X, y = map(torch.from_numpy, data.sample(TEST_SAMPLES // 2, rng))
-    model = GroupTransformer(point.group_dim, point.groups)
+    model = group_sparse.GroupTransformer(point.group_dim, point.groups)
     batches = fresh_batches(data, point.batch, rng, antithetic=point.method == "mirrored")
     optimizer = torch.optim.SGD(model.parameters(), lr=point.lr)
     # beyond the bound of `gradient_descent` on purpose
@@ -215,7 +212,6 @@ def _phase(runs: Rows[Point]) -> int:
 
 
 def _draw_phases(axes: Axes, rows: Rows[Point]) -> None:
-    from whichtoken.theory.group_sparse import first_two_updates
 
     places: list[list[tuple[float, int]]] = [[] for _ in PHASES]
     for (rate, groups), runs in group_by(rows, "rate", "groups"):
@@ -227,7 +223,7 @@ def _draw_phases(axes: Axes, rows: Rows[Point]) -> None:
     borders = []
     for size in sizes:
         for rate in np.geomspace(0.5, 16, 200):
-            law = first_two_updates(groups=int(size), lr=rate / 0.5, sigma=0.5)
+            law = group_sparse.first_two_updates(groups=int(size), lr=rate / 0.5, sigma=0.5)
             if law.gap > np.log(size) and law.next_fall < 0.1 * law.gap:
                 borders.append(rate)
                 break

@@ -11,19 +11,16 @@ Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whichtoken import datasets
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, GroupSizes, measure_selection, train_on_fresh_batches
 from whichtoken.lab import Measured, Rows, Share
-
-if TYPE_CHECKING:
-    from whichtoken.datasets import GroupSparse
 
 CASES = ["one group", "two groups, one direction", "two groups, two directions"]
 TABLE = ClaimTable(__name__)
@@ -107,7 +104,7 @@ class Overlap(Claim[Point], table=TABLE):
         )
 
 
-def _favored_group(data: GroupSparse) -> int:
+def _favored_group(data: datasets.GroupSparse) -> int:
     """The group whose score the first steps raise most.
 
     v_1 starts along the sum of c_j = Cov(x_j, y) over all groups, and the score of group j then grows as <c_j, v_1>.
@@ -125,14 +122,13 @@ def _name(point: Point) -> str:
     return f"{point.case}\n{point.shared} shared" if point.shared else point.case.replace(", ", "\n")
 
 
-def _problem(point: Point, rng: np.random.Generator) -> GroupSparse:
-    from whichtoken.datasets import GroupSparse
+def _problem(point: Point, rng: np.random.Generator) -> datasets.GroupSparse:
 
     check_choice("case", point.case, CASES)
     relevant = [int(group) for group in rng.choice(point.groups, size=2, replace=False)]
     directions = np.linalg.qr(rng.standard_normal((point.group_dim, 2)))[0].T  # orthonormal rows
     groups, vectors = {CASES[0]: (1, 1), CASES[1]: (2, 1), CASES[2]: (2, 2)}[point.case]
-    return GroupSparse(
+    return datasets.GroupSparse(
         point.groups,
         point.group_dim,
         relevant[:groups],

@@ -16,12 +16,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from whichtoken import datasets
 from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions, as_predicted
 from whichtoken.claims._figures import Axes, Figure, band, legend
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import GroupSizes
 from whichtoken.lab import Exact, Measured, Predicted, Rows, log_slope
+from whichtoken.theory import group_sparse
 
 TARGET_LOSS = 0.01
 TRAINED_LOSS = 0.02  # that real training can reach
@@ -56,7 +58,6 @@ class Trajectory(Claim[Point], table=TABLE):
         return _train_into_late_phase(point, rng) if point.method == "late" else _batches(point, rng)
 
     def predict(self, point: Point) -> Predictions:
-        from whichtoken.theory import group_sparse
 
         if point.method == "blocks":
             return {}
@@ -126,7 +127,6 @@ def _task(groups: int, sigma: float) -> str:
 
 
 def _population(point: Point) -> Measured:
-    from whichtoken.theory import group_sparse
 
     groups, lr, sigma = point.groups, point.lr, point.sigma
     trajectory = group_sparse.population_map(groups=groups, lr=lr, steps=point.steps, sigma=sigma)
@@ -144,8 +144,6 @@ def _population(point: Point) -> Measured:
 
 def _compare_blocks(point: Point, rng: np.random.Generator) -> Measured:
     """Scores by content over scores by position at the step at which the relevant group is selected."""
-    from whichtoken.theory import group_sparse
-
     fields = {name: getattr(point, name) for name in ("groups", "group_dim", "lr", "steps", "sigma")}
     path = group_sparse.symmetric_map(**fields, rng=rng, samples=point.batch)
     if not np.any(path.attention > SELECTED):
@@ -183,12 +181,11 @@ def _first_below(steps: Sequence[int], losses: ArrayLike, loss: float) -> float:
 def _batches(point: Point, rng: np.random.Generator) -> Measured:
     import torch
 
-    from whichtoken.datasets import GroupSparse
     from whichtoken.theory.group_sparse.descent import fresh_batches, gradient_descent
     from whichtoken.theory.group_sparse.transformer import GroupSelection, GroupTransformer, selection
 
     relevant, direction = int(rng.integers(point.groups)), rng.standard_normal(point.group_dim)
-    data = GroupSparse(point.groups, point.group_dim, relevant, direction, sigma=point.sigma)
+    data = datasets.GroupSparse(point.groups, point.group_dim, relevant, direction, sigma=point.sigma)
     X, y = map(torch.from_numpy, data.sample(2000, rng))
     model = GroupTransformer(point.group_dim, point.groups)
 

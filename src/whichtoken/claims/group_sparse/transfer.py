@@ -11,19 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from whichtoken import datasets
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Axes, Figure, band, level_ticks
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
 from whichtoken.lab import Measured, Rows
-
-if TYPE_CHECKING:
-    from whichtoken.datasets import GroupSparse
-    from whichtoken.theory.group_sparse.transformer import GroupTransformer
+from whichtoken.theory import group_sparse
 
 METHODS = {
     "transferred": "kept attention, online gradient descent on v",
@@ -63,13 +61,11 @@ class Transfer(Claim[Point], table=TABLE):
 
         import torch
 
-        from whichtoken.datasets import GroupSparse
-
         first = random_problem(point.groups, point.group_dim, rng)
         selected = int(first.relevant[0])
         relevant = selected if point.same_group else (selected + 1) % point.groups
         new = rng.standard_normal(point.group_dim)
-        task = GroupSparse(point.groups, point.group_dim, relevant, new, margin=point.margin)
+        task = datasets.GroupSparse(point.groups, point.group_dim, relevant, new, margin=point.margin)
         model = _pretrain(point, first, rng)
         X, y = task.sample(SIZES[-1], rng)
         test = task.sample(TEST_SAMPLES, rng)
@@ -101,11 +97,10 @@ class Transfer(Claim[Point], table=TABLE):
         left.legend(fontsize=8)
 
 
-def _pretrain(point: Point, data: GroupSparse, rng: np.random.Generator) -> GroupTransformer:
+def _pretrain(point: Point, data: datasets.GroupSparse, rng: np.random.Generator) -> group_sparse.GroupTransformer:
     from whichtoken.theory.group_sparse.descent import fresh_batches, gradient_descent
-    from whichtoken.theory.group_sparse.transformer import GroupTransformer
 
-    model = GroupTransformer(point.group_dim, point.groups)
+    model = group_sparse.GroupTransformer(point.group_dim, point.groups)
     # the sine encodings' norm grows with D, and the stable step falls with it
     lr = point.pretraining_lr * min(1.0, (16 / point.groups) ** 2)
     steps = round(point.pretraining / lr)

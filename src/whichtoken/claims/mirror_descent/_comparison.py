@@ -16,14 +16,14 @@ from whichtoken.checks import check_count
 from whichtoken.claims._figures import Figure, grouped_bars, label_axes, points_with_errors
 from whichtoken.errors import UsageError, unknown
 from whichtoken.lab import Check, Measured, Rows
+from whichtoken.theory import mirror_descent
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from whichtoken.theory.mirror_descent.transformers import SentimentTransformer, TokenEncoder, VisionTransformer
 
-TransformerT = TypeVar("TransformerT", "SentimentTransformer", "VisionTransformer")
+TransformerT = TypeVar("TransformerT", "mirror_descent.SentimentTransformer", "mirror_descent.VisionTransformer")
 Method = Literal["l1.1", "l2", "l3", "adam", "adamw"]
 METHODS = {"l1.1": "l_1.1", "l2": "l_2", "l3": "l_3", "adam": "Adam", "adamw": "AdamW"}
 PROJECTIONS = ("queries", "keys", "values")
@@ -184,16 +184,14 @@ def accuracy(model: nn.Module, part: Examples, right: Callable[[Tensor, Tensor],
     return sum(hits) / len(part)
 
 
-def sparsity(encoder: TokenEncoder, initial: dict[str, Tensor]) -> dict[str, Any]:
+def sparsity(encoder: mirror_descent.TokenEncoder, initial: dict[str, Tensor]) -> dict[str, Any]:
     """Effective share of nonzero queries, keys and values, the largest, and histograms relative to the largest initial one."""
-    from whichtoken.theory.mirror_descent import effective_nonzeros
-
     measured: dict[str, Any] = {}
     for name, weights in encoder.projections().items():
         magnitudes = weights.abs().cpu().double().numpy()
         scaled = magnitudes / float(initial[name].abs().max())
         measured |= {
-            f"{name}_share": effective_nonzeros(magnitudes) / magnitudes.size,
+            f"{name}_share": mirror_descent.effective_nonzeros(magnitudes) / magnitudes.size,
             f"{name}_largest": float(magnitudes.max()),
             f"{name}_grown": float(np.mean(scaled > 1.0)),
             f"{name}_histogram": np.histogram(np.minimum(scaled, BINS[-1]), BINS)[0] / scaled.size,

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken import datasets, flows
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._problems import ProblemSize, key_query_limit, share_of_repeats
 from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.lab import Measured, Rows
+from whichtoken.theory import mirror_descent
 
 # Divergence of the start from the direction, and its norm. The theorem has a cone that is narrow and far out enough, of a size
 # that depends on the problem and was not read; ours was chosen after pilots, in which norm 100 lost 2 % of the runs. Two of 238
@@ -43,22 +45,21 @@ class Cone(Claim[Point], table=TABLE):
     method_fields = frozenset({"p", "divergence", "norm", "lr", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.datasets import AttentionTokens
-        from whichtoken.flows.descent import attention_descent
-        from whichtoken.theory.mirror_descent import directional_divergence, locally_optimal
 
-        problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+        problem = datasets.AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
         elsewhere = rng.standard_normal((2, point.dim, point.dim))
-        tokens = attention_descent(problem, elsewhere[0], p=point.p, lr=1.0, steps=1000).selected
+        tokens = flows.attention_descent(problem, elsewhere[0], p=point.p, lr=1.0, steps=1000).selected
         direction, limit = key_query_limit(problem, tokens, point.p)
         start = point.norm * _blend_at(direction, elsewhere[1], point.divergence, point.p)
         lr = point.lr * point.norm ** (point.p - 1.0)
-        descent = attention_descent(problem, start, p=point.p, lr=lr, steps=point.steps, record=[point.steps // 2])
+        descent = flows.attention_descent(
+            problem, start, p=point.p, lr=lr, steps=point.steps, record=[point.steps // 2]
+        )
         (half,) = descent.snapshots
         return {
-            "locally_optimal": locally_optimal(problem.token_scores, tokens, limit.support),
+            "locally_optimal": mirror_descent.locally_optimal(problem.token_scores, tokens, limit.support),
             "returned": bool(np.array_equal(descent.selected, tokens)),
-            "divergence": directional_divergence(direction, descent.final.direction, point.p),
+            "divergence": mirror_descent.directional_divergence(direction, descent.final.direction, point.p),
             # exponent of |W|_p in the number of steps
             "growth": (descent.final.log_norm - half.log_norm) / math.log(point.steps / (point.steps // 2)),
         }
@@ -93,13 +94,12 @@ def _blend_at(
 ) -> NDArray[np.float64]:
     """The blend of two directions at a given divergence from the first (as near to it as the second allows)."""
     from whichtoken.norms import power_norm
-    from whichtoken.theory.mirror_descent import directional_divergence
 
     other = other / power_norm(other, p)
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        if directional_divergence(target, (1 - middle) * target + middle * other, p) < divergence:
+        if mirror_descent.directional_divergence(target, (1 - middle) * target + middle * other, p) < divergence:
             low = middle
         else:
             high = middle

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from whichtoken import datasets, flows
 from whichtoken.claims._checks import Checks, Claim, ClaimTable, as_predicted
 from whichtoken.claims._figures import Axes, Figure, label_axes
 from whichtoken.claims._problems import cosine, decoder_limit, share_of_repeats
 from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.lab import Exact, Mean, Measured, Predicted, Resampled, Row, Rows
+from whichtoken.theory import mirror_descent
 
 if TYPE_CHECKING:
-    from whichtoken.datasets import AttentionProblem
     from whichtoken.flows.descent import DescentResult
 
 RATIO_BINS = 10.0 ** np.arange(-4.0, 2.0)
@@ -63,11 +64,10 @@ class Joint(Claim[Point], table=TABLE):
     method_fields = frozenset({"p", "rule", "lr", "lr_decoder", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.flows.descent import joint_descent, joint_ratio
 
         problem = _problem(point, rng)
         record = np.unique(np.geomspace(point.steps / EARLY, point.steps, 30).astype(int))
-        descent = joint_descent(
+        descent = flows.joint_descent(
             problem, np.zeros((point.dim, point.dim)), p=point.p, lr=point.lr, lr_decoder=point.lr_decoder,
             steps=point.steps, rule=point.rule, record=record,
         )  # fmt: skip
@@ -87,7 +87,7 @@ class Joint(Claim[Point], table=TABLE):
         if point.rule == "flow":
             return measured | _laws(descent, limits, point)
         if LAW.get(point.p) == (point.lr, point.lr_decoder):
-            expected = joint_ratio(problem, descent.selected, p=point.p, lr=point.lr, lr_decoder=point.lr_decoder)
+            expected = flows.joint_ratio(problem, descent.selected, p=point.p, lr=point.lr, lr_decoder=point.lr_decoder)
             measured["ratio_over_law"] = descent.final.ratio / expected
             measured["ratio_over_steps"] = descent.final.ratio * (point.lr / point.lr_decoder) ** (1 / (point.p - 1))
         return measured
@@ -128,18 +128,16 @@ class Joint(Claim[Point], table=TABLE):
             _draw_flow(flow, right)
 
 
-def _problem(point: Point, rng: np.random.Generator) -> AttentionProblem:
+def _problem(point: Point, rng: np.random.Generator) -> datasets.AttentionProblem:
     """The problem with a decoder that starts at zero."""
-    from whichtoken.datasets import AttentionProblem, AttentionTokens
-
     if point.problem == "plane":
         tokens = np.array(PLANE)
-        return AttentionProblem(tokens, tokens[:, 0], np.array(PLANE_LABELS), np.zeros(2))
-    drawn = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
-    return AttentionProblem(drawn.tokens, drawn.queries, drawn.labels, np.zeros(point.dim))
+        return datasets.AttentionProblem(tokens, tokens[:, 0], np.array(PLANE_LABELS), np.zeros(2))
+    drawn = datasets.AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+    return datasets.AttentionProblem(drawn.tokens, drawn.queries, drawn.labels, np.zeros(point.dim))
 
 
-def _limits(problem: AttentionProblem, descent: DescentResult[Any], p: float) -> dict[str, Any]:
+def _limits(problem: datasets.AttentionProblem, descent: DescentResult[Any], p: float) -> dict[str, Any]:
     """Limit of the decoder, member of the family at the measured ratio and its two ends, for the selected tokens."""
     from whichtoken.margin import joint_limit
 
@@ -167,7 +165,7 @@ def _limits(problem: AttentionProblem, descent: DescentResult[Any], p: float) ->
     }
 
 
-def _least_attention(problem: AttentionProblem, descent: DescentResult[Any]) -> float:
+def _least_attention(problem: datasets.AttentionProblem, descent: DescentResult[Any]) -> float:
     """The smallest share of attention that a selected token gets."""
     from whichtoken.attention import pool_weights
 
@@ -181,7 +179,6 @@ def _least_attention(problem: AttentionProblem, descent: DescentResult[Any]) -> 
 def _laws(descent: DescentResult[Any], limits: dict[str, Any], point: Point) -> dict[str, Any]:
     """Slopes of mu |v|_p in log t and of `joint_flow_growth` in log log t, and where W moves from first to last record."""
     from whichtoken.norms import power_norm
-    from whichtoken.theory.mirror_descent import joint_flow_growth
 
     log_times = np.array([state.weights.log_time for state in descent.snapshots])
     decoder, weights = (
@@ -191,7 +188,7 @@ def _laws(descent: DescentResult[Any], limits: dict[str, Any], point: Point) -> 
         math.exp(state.weights.log_norm) * state.weights.direction for state in (descent.snapshots[0], descent.final)
     )
     move = (last - first) / power_norm(last - first, point.p)
-    growth = joint_flow_growth(weights, limits["relaxed_margin"], point.p)
+    growth = mirror_descent.joint_flow_growth(weights, limits["relaxed_margin"], point.p)
     return {
         "log_times": log_times,
         "kept_tokens": EARLY * descent.last_change <= point.steps,

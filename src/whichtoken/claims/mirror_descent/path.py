@@ -13,11 +13,13 @@ from functools import partial
 
 import numpy as np
 
+from whichtoken import datasets, flows
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims._problems import ProblemSize, key_query_limit
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs
 from whichtoken.lab import Measured, Rows
+from whichtoken.theory import mirror_descent
 
 RADII = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 JUDGED = 300.0  # radius at which the divergence is judged
@@ -38,14 +40,13 @@ class Path(Claim[Point], table=TABLE):
     method_fields = frozenset({"p"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.datasets import AttentionTokens
-        from whichtoken.flows.regularization_path import regularization_path
-        from whichtoken.theory.mirror_descent import directional_divergence
 
-        problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
-        path = regularization_path(problem, RADII, p=point.p, rng=rng)
+        problem = datasets.AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+        path = flows.regularization_path(problem, RADII, p=point.p, rng=rng)
         direction, limit = key_query_limit(problem, path.selected, point.p)
-        divergence = np.array([directional_divergence(direction, each, point.p) for each in path.directions])
+        divergence = np.array(
+            [mirror_descent.directional_divergence(direction, each, point.p) for each in path.directions]
+        )
         far = path.radii >= FAR
         return {
             "divergence": divergence,

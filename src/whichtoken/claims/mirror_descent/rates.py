@@ -17,11 +17,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken import flows
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Axes, Figure, label_axes
 from whichtoken.claims._problems import ProblemSize, draw_problem, key_query_limit
 from whichtoken.claims._runs import group_by, resampled_runs, rows_where
 from whichtoken.lab import Measured, Predicted, Resampled, Rows
+from whichtoken.theory import mirror_descent
 
 WINDOW = 20  # the divergence jitters near the limit: the end of a decade is a mean over this many steps
 EARLY = 6  # exponents of plain steps are fitted after a sixth of the logarithmic time
@@ -48,21 +50,20 @@ class Rates(Claim[Point], table=TABLE):
     method_fields = frozenset({"p", "rule", "lr", "steps", "loss"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.flows.descent import attention_descent
-        from whichtoken.flows.linear import linear_descent
-        from whichtoken.theory.mirror_descent import directional_divergence
 
         problem, start = draw_problem(point, rng, 1e-3)
         options: Any = {
             "p": point.p, "lr": point.lr, "steps": point.steps, "rule": point.rule, "loss": point.loss,
             "record": _recorded_steps(point),
         }  # fmt: skip
-        attention = attention_descent(problem, start, **options)
+        attention = flows.attention_descent(problem, start, **options)
         limit, _ = key_query_limit(problem, attention.selected, point.p)
-        linear = linear_descent(_constraints(problem, attention.selected), start, **options)
+        linear = flows.linear_descent(_constraints(problem, attention.selected), start, **options)
         measured: dict[str, Any] = {"settled": 20 * attention.last_change <= point.steps}
         for name, snapshots in (("attention", attention.snapshots), ("linear", linear.snapshots)):
-            divergence = np.array([directional_divergence(limit, state.direction, point.p) for state in snapshots])
+            divergence = np.array(
+                [mirror_descent.directional_divergence(limit, state.direction, point.p) for state in snapshots]
+            )
             steps = np.array([state.step for state in snapshots])
             log_times = np.array([state.log_time for state in snapshots])
             measured |= {
@@ -75,13 +76,11 @@ class Rates(Claim[Point], table=TABLE):
 
     def predict(self, point: Point) -> Mapping[str, Predicted]:
         """Exponent in steps, or for plain steps in the logarithm of time, and that of the bound of the source."""
-        from whichtoken.theory.mirror_descent import divergence_rate, plain_divergence_rate, proven_divergence_rate
-
         if point.rule != "flow":
-            return {"exponent": Predicted(-divergence_rate(point.p))}
+            return {"exponent": Predicted(-mirror_descent.divergence_rate(point.p))}
         return {
-            "exponent": Predicted(-plain_divergence_rate(point.p)),
-            "bound": Predicted(-proven_divergence_rate(point.p)),
+            "exponent": Predicted(-mirror_descent.plain_divergence_rate(point.p)),
+            "bound": Predicted(-mirror_descent.proven_divergence_rate(point.p)),
         }
 
     def judge(self, rows: Rows[Point]) -> Checks:

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken import datasets
 from whichtoken.claims._checks import Checks, Claim, ClaimTable, Criterion
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
@@ -30,11 +31,7 @@ from whichtoken.claims.mirror_descent._comparison import (
 )
 from whichtoken.datasets.corpora import IMDB_FILES, data_file, find_data, missing_reader
 from whichtoken.lab import Check, Measured, Rows
-
-if TYPE_CHECKING:
-    from whichtoken.datasets.review_files import Reviews
-    from whichtoken.datasets.text_pipeline import TokenCodes
-    from whichtoken.theory.mirror_descent.transformers import SentimentTransformer
+from whichtoken.theory import mirror_descent
 
 VOCABULARY_FILE = "bert-base-uncased-vocab.txt"
 Split = tuple[list[str], NDArray[np.int8]]  # texts and labels, -1 or +1
@@ -79,12 +76,11 @@ class ReviewGeometries(Claim[Point], table=TABLE):
         )
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.theory.mirror_descent.transformers import SentimentTransformer
 
         codes, task = _task(point, rng)
 
-        def build() -> SentimentTransformer:
-            return SentimentTransformer(
+        def build() -> mirror_descent.SentimentTransformer:
+            return mirror_descent.SentimentTransformer(
                 len(codes), point.length, point.width, point.heads, point.layers, point.hidden, point.dropout,
                 point.block,
             )  # fmt: skip
@@ -146,18 +142,17 @@ def _judge_methods(code: str, runs: dict[str, Rows[Point]]) -> Checks:
         yield compare(TABLE.adamw, pair_by_seed(runs["l1.1"], runs["adamw"], "test"), "l1.1", "adamw")
 
 
-def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, comparison.TrainingTask]:
+def _task(point: Point, rng: np.random.Generator) -> tuple[datasets.TokenCodes, comparison.TrainingTask]:
     """Token codes and the three splits of the reviews, drawn anew for every seed."""
     import torch
     from torch.nn.functional import binary_cross_entropy_with_logits
 
-    from whichtoken.datasets.review_sentences import synthetic_reviews
-    from whichtoken.datasets.text_pipeline import TokenCodes
-
     sizes = point.reviews, point.validation, point.test
-    splits = _imdb(sizes, rng) if point.source == "imdb" else [synthetic_reviews(size, rng) for size in sizes]
+    splits = _imdb(sizes, rng) if point.source == "imdb" else [datasets.synthetic_reviews(size, rng) for size in sizes]
     vocabulary = None if point.words else find_data(VOCABULARY_FILE)
-    codes = TokenCodes(point.length, texts=splits[0][0], words=point.words or Point.words, vocabulary=vocabulary)
+    codes = datasets.TokenCodes(
+        point.length, texts=splits[0][0], words=point.words or Point.words, vocabulary=vocabulary
+    )
     device = comparison.device()
     parts = [
         comparison.Examples(
@@ -176,11 +171,9 @@ def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, compariso
 
 
 @cache
-def _read(path: Path) -> Reviews:
+def _read(path: Path) -> datasets.Reviews:
     """The reviews, read once per process and not for every row."""
-    from whichtoken.datasets.review_files import read_imdb
-
-    return read_imdb(path)
+    return datasets.read_imdb(path)
 
 
 def _imdb(sizes: tuple[int, ...], rng: np.random.Generator) -> list[Split]:
@@ -194,7 +187,7 @@ def _imdb(sizes: tuple[int, ...], rng: np.random.Generator) -> list[Split]:
     return drawn
 
 
-def _pivot_scores(model: SentimentTransformer, codes: TokenCodes) -> dict[str, Any]:
+def _pivot_scores(model: mirror_descent.SentimentTransformer, codes: datasets.TokenCodes) -> dict[str, Any]:
     """Attention on deciding words, scaled to 0..1 over the words of their sentence, as in the source.
 
     Sentences whose deciding word is no single token are left out, as there.

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whichtoken import datasets
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._problems import draw_problem
@@ -114,10 +115,8 @@ def _end_of_decay(row: Row[Point]) -> float:
 
 def three_tokens(*_: Any) -> Any:
     """The smallest problem on which momentum misses the margin: one sequence, three tokens, one query, two dimensions."""
-    from whichtoken.datasets import AttentionProblem
-
     tokens = np.array([[[1.0, 1.0], [-1.0, 2.0], [2.0, -1.0]]])
-    problem = AttentionProblem(tokens, np.array([[1.0, 0.0]]), np.array([1]), np.array([0.5, 0.5]))
+    problem = datasets.AttentionProblem(tokens, np.array([[1.0, 0.0]]), np.array([1]), np.array([0.5, 0.5]))
     return problem, np.array([[0.1, 0.0], [0.0, 0.0]])
 
 
@@ -127,14 +126,12 @@ def linear_problem(point: Point, rng: np.random.Generator, start: float) -> Any:
     Attention chooses between a token of value 1 and a zero token of value 0: its output is the logistic function of
     x.W z, and the loss -log(output) makes that logistic regression, without any approximation.
     """
-    from whichtoken.datasets import AttentionProblem, AttentionTokens
-
     samples = point.sequences * (point.length - 1)
-    drawn = AttentionTokens(samples, 2, point.dim).sample(rng)
+    drawn = datasets.AttentionTokens(samples, 2, point.dim).sample(rng)
     tokens = np.stack([drawn.tokens[:, 0], np.zeros((samples, point.dim))], axis=1)
     tokens[:, 0, -1] = 1.0
     decoder = np.eye(point.dim)[-1]
-    problem = AttentionProblem(tokens, drawn.queries, np.ones(samples, dtype=np.int64), decoder)
+    problem = datasets.AttentionProblem(tokens, drawn.queries, np.ones(samples, dtype=np.int64), decoder)
     return problem, start * rng.standard_normal((point.dim, point.dim))
 
 

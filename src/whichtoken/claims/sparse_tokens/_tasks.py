@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from whichtoken.checks import check_range
 from whichtoken.claims._runs import Array, rows_where
 from whichtoken.datasets.sparse_tokens import SparseTokens
 from whichtoken.lab import Rows
-
-if TYPE_CHECKING:
-    from whichtoken.theory.sparse_tokens import TwoSteps
+from whichtoken.theory import sparse_tokens
 
 PointT = TypeVar("PointT")
 
@@ -51,12 +49,10 @@ def sequences_of(point: Any, **options: Any) -> SparseTokens:
     return SparseTokens(**task_of(point), dim=point.dim, **options)
 
 
-def query_theory(point: Any, samples_per_dim: float, **options: Any) -> TwoSteps:
+def query_theory(point: Any, samples_per_dim: float, **options: Any) -> sparse_tokens.TwoSteps:
     """The query that theory expects after two steps at the rates of the claims."""
-    from whichtoken.theory.sparse_tokens import two_steps
-
     rates = dict.fromkeys(("lr_readout", "lr_bias", "lr_query"), LEARNING_RATE)
-    return two_steps(**task_of(point), samples_per_dim=samples_per_dim, **(rates | options))
+    return sparse_tokens.two_steps(**task_of(point), samples_per_dim=samples_per_dim, **(rates | options))
 
 
 def split_tasks(rows: Rows[PointT], *varied: str) -> Iterator[tuple[str, Rows[PointT]]]:
@@ -141,16 +137,13 @@ def fit_given_query(
 
     Without temperature the features are mean tokens.
     """
-    from whichtoken.theory.sparse_tokens import exact_error
-    from whichtoken.theory.sparse_tokens.convex_head import fit_head
-
     samples = round(point.samples_per_dim * point.dim)
     drawn = attended_features(sequences_of(point), samples, point.alignment, inverse_temperature, rng)
-    head = fit_head(*drawn, point.ridge, loss)
+    head = sparse_tokens.fit_head(*drawn, point.ridge, loss)
     query, signal = np.zeros((2, point.dim))
     query[0] = inverse_temperature
     signal[:2] = point.alignment, math.sqrt(1 - point.alignment**2)
-    error = exact_error(head.readout, head.bias, signal, query=query, **task_of(point), **options)
+    error = sparse_tokens.exact_error(head.readout, head.bias, signal, query=query, **task_of(point), **options)
     return head.train_loss, error
 
 

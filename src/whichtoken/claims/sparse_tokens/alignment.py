@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,9 +22,7 @@ from whichtoken.claims._figures import Axes, Figure, legend, points_with_errors
 from whichtoken.claims._runs import each_point, rows_where, share_of_runs
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.lab import Measured, Predicted, Rows, log_slope
-
-if TYPE_CHECKING:
-    from whichtoken.theory.sparse_tokens import TwoSteps
+from whichtoken.theory import sparse_tokens
 
 HIGH = 0.8  # alignments above it are predicted to 1 %, those below to 0.02
 # Raw values keep what the random labels and finite size do to them: in independent runs at d = 600 cosines lay 1.4 to 4 % off
@@ -94,12 +92,11 @@ class Alignment(Claim[Point], table=TABLE):
     method_fields = frozenset({"loss", "lr_readout", "bias_correction", "reuse"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.theory.sparse_tokens.two_step import two_step_query
 
         data = tasks.sequences_of(point)
         samples = round(point.samples_per_dim * point.dim)
         first = _Counted(data.stream(samples, rng))
-        steps = two_step_query(
+        steps = sparse_tokens.two_step_query(
             first,
             loss=point.loss,
             lr_readout=point.lr_readout,
@@ -196,7 +193,7 @@ class Alignment(Claim[Point], table=TABLE):
             legend(axes, loc="lower right")
 
 
-def theory(point: Point) -> TwoSteps:
+def theory(point: Point) -> sparse_tokens.TwoSteps:
     return tasks.query_theory(
         point,
         point.samples_per_dim,

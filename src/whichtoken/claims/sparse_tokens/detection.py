@@ -24,6 +24,7 @@ from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, dr
 from whichtoken.lab import Mean, Measured, Predicted, Rows, Share
 from whichtoken.lab.samples import Interval
 from whichtoken.lab.verdicts import points_of
+from whichtoken.theory import sparse_tokens
 
 RULES = {"log": "log L", "above": "1.5 sqrt(2 log L)", "below": "0.75 sqrt(2 log L)", "root": "sqrt L"}
 TEMPERATURES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # multiples of the strength, tried on the tuning draws
@@ -69,11 +70,10 @@ class Detection(Claim[Point], table=TABLE):
         }
 
     def predict(self, point: Point) -> Predictions:
-        from whichtoken.theory.sparse_tokens import attention_oracle, linear_oracle
 
-        oracle = attention_oracle(**_task(point), points=ORACLE_DRAWS.get(point.length, FEW_DRAWS))
+        oracle = sparse_tokens.attention_oracle(**_task(point), points=ORACLE_DRAWS.get(point.length, FEW_DRAWS))
         return {
-            "linear_error": Predicted(linear_oracle(**_task(point))),
+            "linear_error": Predicted(sparse_tokens.linear_oracle(**_task(point))),
             "attention_error": Predicted(oracle.error, 2 * oracle.standard_error),
         }
 
@@ -180,13 +180,14 @@ def _change(repeat: Rows[Point]) -> float | None:
 
 
 def _draw_rules(rows: Rows[Point], rules: tuple[str, str], axes: Axes) -> None:
-    from whichtoken.theory.sparse_tokens import linear_oracle
 
     lengths = np.geomspace(10, 1e4, 60)
     for color, rule in zip(("C0", "C1"), rules, strict=True):
         if runs := rows.where(rule=rule):
             points_on_theory(axes, runs, "length", "attention_error", f"attention, {RULES[rule]}", color)
-            linear = [linear_oracle(**_task(Point(length=round(length), rule=rule))) for length in lengths]
+            linear = [
+                sparse_tokens.linear_oracle(**_task(Point(length=round(length), rule=rule))) for length in lengths
+            ]
             axes.plot(lengths, linear, color=color, ls="--", lw=1.5, label=f"linear, {RULES[rule]}")
     axes.set(xscale="log", xlabel="length L")
     legend(axes, fontsize=8)

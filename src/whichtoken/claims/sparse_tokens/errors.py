@@ -25,6 +25,7 @@ from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens._tasks import OneSignalToken
 from whichtoken.lab import Check, Measured, Predicted, Rows
+from whichtoken.theory import sparse_tokens
 
 MODELS = {"attention": "attention", "pooled": "mean pooling", "vectorized": "linear on all tokens"}
 LEAST = 1e-12  # ratio of excess errors that stands for none
@@ -82,12 +83,11 @@ class Errors(Claim[Point], table=TABLE):
         return {"train_loss": loss, "test_error": error}
 
     def predict(self, point: Point) -> Predictions:
-        from whichtoken.theory.sparse_tokens import erm, reused_erm
 
         learning: dict[str, Any] = {**tasks.task_of(point), "ridge": point.ridge, "loss": point.loss}
         reuse = not point.split and point.model == "attention"
         if reuse:
-            found: Any = reused_erm(
+            found: Any = sparse_tokens.reused_erm(
                 **learning,
                 samples_per_dim=point.query_samples,
                 inverse_temperature=point.inverse_temperature,
@@ -101,14 +101,14 @@ class Errors(Claim[Point], table=TABLE):
                 trained = point.query == "trained"
                 alignment = tasks.query_theory(point, point.query_samples).alignment if trained else point.alignment
                 problem |= {"alignment": alignment, "inverse_temperature": point.inverse_temperature}
-            found = erm(**problem, samples_per_dim=point.samples_per_dim)
+            found = sparse_tokens.erm(**problem, samples_per_dim=point.samples_per_dim)
         predicted = {
             "train_loss": Predicted(found.train_loss, found.train_loss_error),
             "test_error": Predicted(found.test_error, found.error_estimate),
         }
         if point.ridge == 0 and not reuse:
-            limit = erm(**problem, samples_per_dim=UNLIMITED, accuracy=1e-5)
-            distant = erm(**problem, samples_per_dim=FAR, accuracy=1e-5)
+            limit = sparse_tokens.erm(**problem, samples_per_dim=UNLIMITED, accuracy=1e-5)
+            distant = sparse_tokens.erm(**problem, samples_per_dim=FAR, accuracy=1e-5)
             predicted |= {
                 "limit": Predicted(limit.test_error, limit.error_estimate),
                 "excess": Predicted(point.samples_per_dim * (found.test_error - limit.test_error)),
@@ -168,16 +168,14 @@ class Errors(Claim[Point], table=TABLE):
 
 def _run_trained_query(point: Point, rng: np.random.Generator) -> Measured:
     """The whole protocol on tokens, drawn in chunks; mean pooling sees the second sample only."""
-    from whichtoken.theory.sparse_tokens import exact_error
-    from whichtoken.theory.sparse_tokens.convex_head import fit_head
     from whichtoken.theory.sparse_tokens.two_step import attention_features, fit_attention
 
     data = tasks.sequences_of(point)
     first = data.stream(round(point.query_samples * point.dim), rng)
     second = data.stream(round(point.samples_per_dim * point.dim), rng)
     if point.model == "pooled":
-        head = fit_head(*attention_features(second), point.ridge, point.loss)
-        error = exact_error(head.readout, head.bias, data.direction, **tasks.task_of(point))
+        head = sparse_tokens.fit_head(*attention_features(second), point.ridge, point.loss)
+        error = sparse_tokens.exact_error(head.readout, head.bias, data.direction, **tasks.task_of(point))
         return {"train_loss": head.train_loss, "test_error": error}
     fit = fit_attention(
         first,
@@ -189,21 +187,19 @@ def _run_trained_query(point: Point, rng: np.random.Generator) -> Measured:
         lr_bias=tasks.LEARNING_RATE,
         bias_correction=False,  # the protocol of the source
     )
-    error = exact_error(fit.readout, fit.bias, data.direction, query=fit.query, **tasks.task_of(point))
+    error = sparse_tokens.exact_error(fit.readout, fit.bias, data.direction, query=fit.query, **tasks.task_of(point))
     alignment = float(fit.query @ data.direction / np.linalg.norm(fit.query))
     return {"train_loss": fit.head.train_loss, "test_error": error, "alignment": alignment}
 
 
 def _run_vectorized(point: Point, rng: np.random.Generator) -> Measured:
-    from whichtoken.theory.sparse_tokens import exact_error_vectorized
-    from whichtoken.theory.sparse_tokens.convex_head import fit_head
 
     data = tasks.sequences_of(point)
     tokens, labels = data.sample(round(point.samples_per_dim * point.dim), rng)
-    head = fit_head(tokens.reshape(len(labels), -1), labels, point.ridge, point.loss)
+    head = sparse_tokens.fit_head(tokens.reshape(len(labels), -1), labels, point.ridge, point.loss)
     weights = head.readout.reshape(point.length, point.dim)
     task = {name: value for name, value in tasks.task_of(point).items() if name != "length"}
-    error = exact_error_vectorized(weights, head.bias, data.direction, **task)
+    error = sparse_tokens.exact_error_vectorized(weights, head.bias, data.direction, **task)
     return {"train_loss": head.train_loss, "test_error": error}
 
 

@@ -28,6 +28,7 @@ from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens.capacity import LARGE, separable_samples
 from whichtoken.claims.sparse_tokens.errors import MODELS, TEST_ERROR, TRAIN_LOSS
 from whichtoken.lab import Measured, Predicted, Rows
+from whichtoken.theory import sparse_tokens
 
 RIDGE = 1e-2
 ALIGNMENT, TEMPERATURE = 0.8, 1.0  # of the query whose capacity is measured, and of every query
@@ -62,7 +63,6 @@ class Positions(Claim[Point], table=TABLE):
         return _train(point, rng)
 
     def predict(self, point: Point) -> Predictions:
-        from whichtoken.theory import sparse_tokens
 
         if point.model == "vectorized":
             if point.quantity == "capacity":
@@ -148,8 +148,6 @@ def position_weights(point: Point) -> Array:
 
 def _train(point: Point, rng: np.random.Generator) -> Measured:
     """Training loss and exact test error of the whole protocol, with least squares for the readout."""
-    from whichtoken.theory.sparse_tokens import exact_error, exact_error_vectorized
-    from whichtoken.theory.sparse_tokens.convex_head import fit_head
     from whichtoken.theory.sparse_tokens.two_step import attention_features, fit_attention
 
     weights = position_weights(point)
@@ -163,19 +161,19 @@ def _train(point: Point, rng: np.random.Generator) -> Measured:
             "bias_correction": False,
         }
         fit = fit_attention(first, second, ridge=RIDGE, head_loss="square", target_temperature=TEMPERATURE, **rates)
-        error = exact_error(fit.readout, fit.bias, data.direction, query=fit.query, **task)
+        error = sparse_tokens.exact_error(fit.readout, fit.bias, data.direction, query=fit.query, **task)
         return {"train_loss": fit.head.train_loss, "test_error": error}
     if point.model == "pooled":
-        head = fit_head(*attention_features(second), RIDGE, "square")
+        head = sparse_tokens.fit_head(*attention_features(second), RIDGE, "square")
         return {
             "train_loss": head.train_loss,
-            "test_error": exact_error(head.readout, head.bias, data.direction, **task),
+            "test_error": sparse_tokens.exact_error(head.readout, head.bias, data.direction, **task),
         }
     tokens, labels = data.sample(samples, rng)
-    head = fit_head(tokens.reshape(samples, -1), labels, RIDGE, "square")
+    head = sparse_tokens.fit_head(tokens.reshape(samples, -1), labels, RIDGE, "square")
     readout = head.readout.reshape(point.length, point.dim)
     del task["length"]
-    error = exact_error_vectorized(readout, head.bias, data.direction, positions=weights, **task)
+    error = sparse_tokens.exact_error_vectorized(readout, head.bias, data.direction, positions=weights, **task)
     return {"train_loss": head.train_loss, "test_error": error}
 
 

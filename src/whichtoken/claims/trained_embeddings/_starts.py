@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken import datasets
 from whichtoken.checks import check_choice
+from whichtoken.theory import trained_embeddings
 
 if TYPE_CHECKING:
     from scipy import sparse
 
-    from whichtoken.datasets import TokenCounts
     from whichtoken.flows.cls import ClsPath
     from whichtoken.margin import MarginCertificate
 
@@ -39,7 +40,7 @@ class FlowPoint:
 class Start:
     """Everything after the first step, and the embeddings before it."""
 
-    data: TokenCounts
+    data: datasets.TokenCounts
     initial: Vector  # (|S|, d)
     embeddings: Vector  # (|S|, d)
     cls: Vector  # (d,)
@@ -57,7 +58,7 @@ def random_parameters(tokens: int, dim: int, rng: np.random.Generator) -> tuple[
     return E, p, v / np.linalg.norm(v)
 
 
-def take_first_step(data: TokenCounts, dim: int, lr: float, step: str, rng: np.random.Generator) -> Start:
+def take_first_step(data: datasets.TokenCounts, dim: int, lr: float, step: str, rng: np.random.Generator) -> Start:
     """Random parameters and one step: "actual", "ideal" (without its error), "flat" (ideal, and p orthogonal to v), or "limit".
 
     In the limit d -> infinity the first three are one, and it is the last: embeddings, p and v orthonormal, whatever `dim` says.
@@ -81,9 +82,7 @@ def take_first_step(data: TokenCounts, dim: int, lr: float, step: str, rng: np.r
 
 def draw_start(point: Any, rng: np.random.Generator) -> Start:
     """Data with one relevant token per sequence, and the first step on it."""
-    from whichtoken.datasets import RelevantTokens
-
-    generator = RelevantTokens(point.length, point.relevant, point.irrelevant, point.equal)
+    generator = datasets.RelevantTokens(point.length, point.relevant, point.irrelevant, point.equal)
     return take_first_step(generator.sample(point.pairs, rng), point.dim, point.lr, point.step, rng)
 
 
@@ -98,11 +97,10 @@ def selected_share(path: ClsPath, start: Start) -> dict[int, float]:
 
 def constructed_margin(start: Start, relevant: sparse.csr_array) -> float:
     """Margin of the p that Lemma 21 constructs, 2 sum of E_s^0 over the relevant tokens, for their selection."""
-    from whichtoken.theory.trained_embeddings import token_classes
     from whichtoken.theory.trained_embeddings.attention import selection_margin
 
     counts = start.data.counts
-    p = 2 * start.initial[token_classes(counts, start.data.labels).relevant].sum(axis=0)
+    p = 2 * start.initial[trained_embeddings.token_classes(counts, start.data.labels).relevant].sum(axis=0)
     return selection_margin(start.embeddings @ p, counts, relevant)
 
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whichtoken import datasets, flows
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run, group_by, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import Start, Vector, selection_limit, take_first_step
 from whichtoken.lab import Check, Measured, Rows, pooled
+from whichtoken.theory import trained_embeddings
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
@@ -67,13 +69,12 @@ class Assumptions(Claim[Point], table=TABLE):
     method_fields = frozenset({"lr", "arc_length", "start_norm", "descent_lr", "descent_steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.flows.cls import cls_flow
 
         start = _start(point, rng)
         path = _path(point, start)
         measured: dict[str, Any] = {"selected": _selected_share(path, start), "arc": float(path.arc[-1])}
         if point.dropped == "descent":
-            flow = cls_flow(*start.arguments, arc_length=float(path.arc[-1]))
+            flow = flows.cls_flow(*start.arguments, arc_length=float(path.arc[-1]))
             measured["flow_cosine"] = float(flow.cosines(path.positions[-1])[-1])
         try:
             direction, _ = selection_limit(start.embeddings, start.data.counts, path.selected)
@@ -130,10 +131,8 @@ def _judge_dropped(name: str, runs: Rows[Point]) -> tuple[Check, Check]:
 
 def _start(point: Point, rng: np.random.Generator) -> Start:
     """The usual data and first step, except for what is dropped."""
-    from whichtoken.datasets import RelevantTokens
-
     check_choice("dropped", point.dropped, DROPPED)
-    generator = RelevantTokens(
+    generator = datasets.RelevantTokens(
         point.length,
         point.relevant,
         point.irrelevant,
@@ -149,18 +148,16 @@ def _start(point: Point, rng: np.random.Generator) -> Start:
 
 
 def _path(point: Point, start: Start) -> ClsPath:
-    from whichtoken.flows.cls import cls_descent, cls_flow, key_query_flow
+    from whichtoken.flows.cls import cls_descent, key_query_flow
 
     if point.dropped == "descent":
         return cls_descent(*start.arguments, lr=point.descent_lr, steps=point.descent_steps)
-    flow = key_query_flow if point.dropped == "key-query" else cls_flow
+    flow = key_query_flow if point.dropped == "key-query" else flows.cls_flow
     return flow(*start.arguments, arc_length=point.arc_length)
 
 
 def _selected_share(path: ClsPath, start: Start) -> float:
     """Share of sequences whose largest score is that of a relevant token."""
-    from whichtoken.theory.trained_embeddings import selection_sets, token_classes
-
-    relevant = token_classes(start.data.counts, start.data.labels).relevant
-    first = selection_sets(path.scores, start.data.counts, tie=0.0).astype(np.int64)
+    relevant = trained_embeddings.token_classes(start.data.counts, start.data.labels).relevant
+    first = trained_embeddings.selection_sets(path.scores, start.data.counts, tie=0.0).astype(np.int64)
     return float(np.mean(first @ relevant.astype(np.int64) > 0))

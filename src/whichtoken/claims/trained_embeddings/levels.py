@@ -12,19 +12,17 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whichtoken import datasets
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.trained_embeddings import _reviews as corpus
 from whichtoken.lab import Exact, Measured, Rows, pooled
 from whichtoken.lab.verdicts import Regime
-
-if TYPE_CHECKING:
-    from whichtoken.datasets import TokenCounts
+from whichtoken.theory import trained_embeddings
 
 CLEAR = 0.25  # levels up to this noise must get the right sign
 HELD_OUT = 2000
@@ -54,16 +52,13 @@ class Levels(Claim[Point], table=TABLE):
     method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value", "balanced"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.datasets import LevelTokens
         from whichtoken.theory.trained_embeddings.attention import posterior_difference
-        from whichtoken.theory.trained_embeddings.cls_training import start_cls, train_cls
-        from whichtoken.theory.trained_embeddings.training_loop import TrainingPlan
 
-        law = LevelTokens(length=point.length)
+        law = datasets.LevelTokens(length=point.length)
         data, held_out = law.sample(point.sequences, rng), law.sample(HELD_OUT, rng)
         data = _drop_surplus(data) if point.balanced else data
-        model = start_cls(law.size, point.dim, rng)
-        plan = TrainingPlan(
+        model = trained_embeddings.start_cls(law.size, point.dim, rng)
+        plan = trained_embeddings.TrainingPlan(
             lr=point.lr,
             epochs=point.epochs,
             weight_decay=point.weight_decay,
@@ -71,7 +66,7 @@ class Levels(Claim[Point], table=TABLE):
             train_value=point.train_value,
         )
         with corpus.training_guards(point, rng) as guards:
-            train_cls(model, data.counts, data.labels, plan, rng, guards=guards)
+            trained_embeddings.train_cls(model, data.counts, data.labels, plan, rng, guards=guards)
         scores, values = model.scores()
         posterior = posterior_difference(data.counts, data.labels)
         right = np.sign(values) == np.sign(law.token_classes)
@@ -86,7 +81,6 @@ class Levels(Claim[Point], table=TABLE):
         }
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        from whichtoken.datasets import LevelTokens
 
         for trained, value in VALUES.items():
             arms = [
@@ -110,7 +104,7 @@ class Levels(Claim[Point], table=TABLE):
                 parts = [criterion(list(map(of, runs)), on=runs, case=case, about=about) for case, about, runs in arms]
                 yield pooled(f"levels.{name}.{value}", f"{words}: {says}", parts, kind=criterion.kind, regime=regime)
         if rows:
-            law = LevelTokens()
+            law = datasets.LevelTokens()
             frequencies = law.probabilities(1) + law.probabilities(-1)
             yield TABLE.equal_frequency(Exact(frequencies[-1] / frequencies[0]))
 
@@ -130,7 +124,7 @@ def _regime(runs: Rows[Point]) -> Regime:
     return "unknown" if all(point.dim >= PAPER_DIM for point in points) else "smaller-than-stated"
 
 
-def _drop_surplus(data: TokenCounts) -> TokenCounts:
+def _drop_surplus(data: datasets.TokenCounts) -> datasets.TokenCounts:
     """As many sequences of one label as of the other: the last ones of the more frequent label are left out."""
     sides = [np.flatnonzero(data.labels == label) for label in (-1, 1)]
     size = min(map(len, sides))
@@ -138,8 +132,7 @@ def _drop_surplus(data: TokenCounts) -> TokenCounts:
 
 
 def _clear_share(signs: list[float]) -> float:
-    from whichtoken.datasets import LevelTokens
 
-    law = LevelTokens()
+    law = datasets.LevelTokens()
     clear = np.array(law.noise) <= CLEAR
     return float(np.average(np.array(signs)[clear], weights=np.array(law.sizes)[clear]))

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
+from whichtoken import datasets
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import Checks, Claim, ClaimTable, PaperAtMost
 from whichtoken.claims._figures import Figure, label_axes, plot_means
@@ -22,9 +23,7 @@ from whichtoken.claims.trained_embeddings._reviews import CORPORA, missing_revie
 from whichtoken.claims.trained_embeddings._starts import Vector, random_parameters
 from whichtoken.lab import Measured, Predicted, Row, Rows, Worst, log_slope
 from whichtoken.lab.verdicts import Regime
-
-if TYPE_CHECKING:
-    from whichtoken.datasets import TokenCounts
+from whichtoken.theory import trained_embeddings
 
 SOURCES = ("levels", *CORPORA)
 # From here on the dimension is what Lemmas 2 and 11 ask for, max(256, (2 log(|S|^2 / delta))^2), for delta = 0.05 and any
@@ -57,7 +56,6 @@ class OneStep(Claim[Point], table=TABLE):
         return missing_reviews(point.source)
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.theory.trained_embeddings import attend, one_step_error
         from whichtoken.theory.trained_embeddings.lemmas import loss_bound
         from whichtoken.theory.trained_embeddings.one_step import first_step
 
@@ -66,7 +64,7 @@ class OneStep(Claim[Point], table=TABLE):
         if point.value == "axis":
             v = np.eye(1, point.dim)[0]
         overlaps, lengths = _overlaps_and_lengths(E, p, v)
-        error = one_step_error(E, p, v, data.counts, data.labels)
+        error = trained_embeddings.one_step_error(E, p, v, data.counts, data.labels)
         E, p = first_step(E, p, v, data.counts, data.labels, point.lr)
         return {
             "overlap": overlaps,
@@ -76,7 +74,7 @@ class OneStep(Claim[Point], table=TABLE):
             "largest_error": float(error.per_token.max()),
             "embedding_norm": float(np.linalg.norm(E, axis=1).max()),
             "cls_norm": float(np.linalg.norm(p)),
-            "loss": float(attend(E @ p, E @ v, data.counts, data.labels).losses.mean()),
+            "loss": float(trained_embeddings.attend(E @ p, E @ v, data.counts, data.labels).losses.mean()),
             "loss_bound": loss_bound(data.counts, data.labels, point.lr),
         }
 
@@ -126,13 +124,12 @@ class OneStep(Claim[Point], table=TABLE):
         label_axes(right, "Largest error of a token, per unit of lr", "dim", log="xy", legend=True)
 
 
-def _data(point: Point, rng: np.random.Generator) -> TokenCounts:
-    from whichtoken.datasets import LevelTokens
+def _data(point: Point, rng: np.random.Generator) -> datasets.TokenCounts:
 
     if point.source in CORPORA:
         return review_counts(point.source)
     check_choice("source", point.source, SOURCES)
-    return LevelTokens(length=point.length).sample(point.sequences, rng)
+    return datasets.LevelTokens(length=point.length).sample(point.sequences, rng)
 
 
 def _overlaps_and_lengths(E: Vector, p: Vector, v: Vector) -> tuple[float, float]:

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from whichtoken import datasets, flows
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
 from whichtoken.lab import Measured, Rows, Worst, pooled
+from whichtoken.theory import trained_embeddings
 
 STATED: dict[str, Any] = {"kind": "paper-statement", "regime": "as-stated"}
 D_1 = {
@@ -49,21 +51,18 @@ class ProofSteps(Claim[Point], table=TABLE):
     method_fields = frozenset({"lr", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.datasets import RelevantTokens
-        from whichtoken.flows.cls import cls_flow
-        from whichtoken.theory.trained_embeddings import attend
         from whichtoken.theory.trained_embeddings.one_step import first_step
 
-        law = RelevantTokens(point.length, point.relevant, point.irrelevant)
+        law = datasets.RelevantTokens(point.length, point.relevant, point.irrelevant)
         data = law.sample(point.pairs, rng)
         E, p, v = starts.random_parameters(law.size, point.dim, rng)
         moved, cls = first_step(E, p, v, data.counts, data.labels, point.lr)
         start = starts.Start(data, E, moved, cls, v)
-        path = cls_flow(*start.arguments, arc_length=point.arc_length)
+        path = flows.cls_flow(*start.arguments, arc_length=point.arc_length)
         basis = np.linalg.qr(np.stack([v, p], axis=1))[0]
         step = moved - E
         outputs = [
-            attend(moved @ position, moved @ v, data.counts, data.labels).outputs * data.labels
+            trained_embeddings.attend(moved @ position, moved @ v, data.counts, data.labels).outputs * data.labels
             for position in path.positions[::10]
         ]
         slopes = -np.logaddexp(0.0, np.array(outputs))  # log g
@@ -106,9 +105,7 @@ class ProofSteps(Claim[Point], table=TABLE):
 
 def _start_ratios(E: starts.Vector, p: starts.Vector, v: starts.Vector, data: Any, point: Point) -> dict[str, float]:
     """The inequalities of D.1, each as what is bounded over its bound."""
-    from whichtoken.theory.trained_embeddings import attend
-
-    seen, small = attend(E @ p, E @ v, data.counts, data.labels), point.dim**-0.25
+    seen, small = trained_embeddings.attend(E @ p, E @ v, data.counts, data.labels), point.dim**-0.25
     weights = np.exp(seen.log_weights) / data.counts.data  # of one occurrence
     slopes = 1 / (1 + np.exp(data.labels * seen.outputs))
     _, along_cls = seen.gradients()

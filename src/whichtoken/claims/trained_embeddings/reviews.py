@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken import datasets
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import group_by, pairs, rows_where
 from whichtoken.claims.trained_embeddings import _reviews as corpus
 from whichtoken.lab import Measured, Rows
 from whichtoken.lab.verdicts import Regime
-
-if TYPE_CHECKING:
-    from whichtoken.datasets import TokenCounts
+from whichtoken.theory import trained_embeddings
 
 # At the paper's settings only the scale of the scores is unknown; shorter trainings and our 3806 reviews of Yelp are smaller
 # than stated, and synthetic reviews are ours.
@@ -56,15 +55,17 @@ class ReviewImportance(Claim[Point], table=TABLE):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.theory.trained_embeddings.attention import posterior_difference
-        from whichtoken.theory.trained_embeddings.cls_training import start_cls, train_cls
-        from whichtoken.theory.trained_embeddings.training_loop import TrainingPlan
 
         data = corpus.draw_reviews(point.source, point.reviews, rng)
         train, test = corpus.hold_out(data, point.held_out, rng)
-        model = start_cls(data.counts.shape[1], point.dim, rng, logit_scale=corpus.logit_scale(point))
-        plan = TrainingPlan(lr=point.lr, epochs=point.epochs, drops=point.drops, train_value=point.train_value)
+        model = trained_embeddings.start_cls(
+            data.counts.shape[1], point.dim, rng, logit_scale=corpus.logit_scale(point)
+        )
+        plan = trained_embeddings.TrainingPlan(
+            lr=point.lr, epochs=point.epochs, drops=point.drops, train_value=point.train_value
+        )
         with corpus.training_guards(point, rng, (test.counts, test.labels) if len(test) else None) as guards:
-            history = train_cls(model, train.counts, train.labels, plan, rng, guards=guards)
+            history = trained_embeddings.train_cls(model, train.counts, train.labels, plan, rng, guards=guards)
         measured = {
             "loss": model.loss(train.counts, train.labels),
             "losses": history.losses,
@@ -131,7 +132,7 @@ def _held_out(runs: Rows[Point]) -> NDArray[np.float64]:
     return np.array([row.measured["held_out"][-1] for row in runs], dtype=np.float64)
 
 
-def _regression(train: TokenCounts, test: TokenCounts) -> float:
+def _regression(train: datasets.TokenCounts, test: datasets.TokenCounts) -> float:
     """Held-out accuracy of logistic regression on counts."""
     from sklearn.linear_model import LogisticRegression
 

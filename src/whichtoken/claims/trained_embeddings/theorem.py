@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whichtoken import datasets, flows
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run, rows_where
 from whichtoken.claims.trained_embeddings import _starts as starts
 from whichtoken.lab import Measured, Row, Rows, Worst
+from whichtoken.theory import trained_embeddings
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
@@ -81,13 +83,13 @@ class Theorem(Claim[Point], table=TABLE):
     method_fields = frozenset({"multiple", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.datasets import RelevantTokens
-        from whichtoken.flows.cls import cls_flow
         from whichtoken.theory.trained_embeddings.lemmas import relevant_selection
 
-        data = RelevantTokens(point.length, point.relevant, point.irrelevant, point.equal).sample(point.pairs, rng)
+        data = datasets.RelevantTokens(point.length, point.relevant, point.irrelevant, point.equal).sample(
+            point.pairs, rng
+        )
         start = starts.take_first_step(data, 0, point.lr, "limit", rng)
-        path = cls_flow(*start.arguments, arc_length=point.arc_length)
+        path = flows.cls_flow(*start.arguments, arc_length=point.arc_length)
         measured, direction, limit = starts.measure_flow(point, path, start)
         return {
             **measured,
@@ -161,8 +163,7 @@ def _rivals(start: starts.Start) -> dict[str, Any]:
 def _lifting_lowers_loss(scores: starts.Vector, values: starts.Vector, start: starts.Start) -> bool:
     """Whether d L / d a_s < 0 for every relevant token s: Lemma 13's direction gives score 1 to one token, 0 to the others."""
     from whichtoken.flows.cls import token_pull
-    from whichtoken.theory.trained_embeddings import token_classes
 
     counts, labels = start.data.counts, start.data.labels.astype(np.float64)
     pull, _, _ = token_pull(scores, values, counts.indptr, counts.indices, np.log(counts.data), labels)
-    return bool((pull[token_classes(counts, labels).relevant] < 0).all())
+    return bool((pull[trained_embeddings.token_classes(counts, labels).relevant] < 0).all())

@@ -16,11 +16,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whichtoken import datasets
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import each_point, pairs, rows_where
 from whichtoken.claims.trained_embeddings import _reviews as corpus
 from whichtoken.lab import Measured, Row, Rows, pooled
+from whichtoken.theory import trained_embeddings
 
 DIM = 2048  # of the paper
 CONVERGED = 40  # smallest number of epochs after which a loss is held against the order that the paper gives
@@ -69,28 +71,24 @@ class TwoLayer(Claim[Point], table=TABLE):
         return corpus.missing_reviews(point.source)
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.datasets.trained_embeddings import TokenPairs
         from whichtoken.theory.trained_embeddings.attention import posterior_difference
-        from whichtoken.theory.trained_embeddings.cls_model import ClsAttention
-        from whichtoken.theory.trained_embeddings.cls_training import train_cls
-        from whichtoken.theory.trained_embeddings.training_loop import TrainingPlan
         from whichtoken.theory.trained_embeddings.two_layer import TwoLayerAttention, train_two_layer
 
         if point.layers not in NAMES:
             raise ValueError(f"layers={point.layers} must be 1 or 2")
-        law = TokenPairs(point.kinds)
+        law = datasets.TokenPairs(point.kinds)
         pairs = point.source == "pairs"
         data = law.sample(point.reviews, rng) if pairs else corpus.draw_reviews(point.source, point.reviews, rng)
         train, test = corpus.hold_out(data, point.held_out, rng)
-        plan = TrainingPlan(
+        plan = trained_embeddings.TrainingPlan(
             lr=point.lr,
             epochs=point.epochs,
             batch_size=point.batch_size,
             drops=point.drops,
             train_value=point.train_value,
         )
-        kind: Any = ClsAttention if point.layers == 1 else TwoLayerAttention
-        train_model: Any = train_cls if point.layers == 1 else train_two_layer
+        kind: Any = trained_embeddings.ClsAttention if point.layers == 1 else TwoLayerAttention
+        train_model: Any = trained_embeddings.train_cls if point.layers == 1 else train_two_layer
         scale = corpus.logit_scale(point)
         model = kind.start(train.counts.shape[1], point.dim, rng, logit_scale=scale)
         with corpus.training_guards(point, rng) as guards:
