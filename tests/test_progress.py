@@ -77,7 +77,7 @@ def test_a_closed_stream_ends_no_computation(monkeypatch):
 
 @pytest.mark.usefixtures("_often")
 def test_quiet_means_no_progress(capsys, monkeypatch):
-    monkeypatch.setattr("whichtoken.progress.quiet", True)
+    monkeypatch.setattr("whichtoken.display.terminal.quiet", True)
     with theory_bars(["one/claim"]):
         time.sleep(0.05)
     assert capsys.readouterr() == ("", "")

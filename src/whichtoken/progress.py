@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
 
-LINE_SECONDS = 4.0  # between two lines of progress
+from whichtoken.display import terminal
 
-quiet = False  # set by --quiet: no progress is shown
+LINE_SECONDS = 4.0  # between two lines of progress
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def terminal_bars(totals: Mapping[str, int], before: str, after: str, **fields: 
     from rich.console import Console
 
     console = Console(stderr=True)
-    if quiet or not console.is_terminal or not any(totals.values()):
+    if terminal.quiet or not console.is_terminal or not any(totals.values()):
         yield lambda part, **changes: None
         return
     texts = rich.TextColumn(before), rich.TextColumn(after), rich.TextColumn("left")
@@ -55,7 +55,7 @@ def progress_lines(describe: Callable[[], str] = lambda: "still working") -> Ite
 
     From a thread, so that lines appear also while one piece of work takes long; on standard error; nothing under --quiet.
     """
-    if quiet:
+    if terminal.quiet:
         yield
         return
     finished, began = Event(), time.monotonic()

@@ -22,7 +22,6 @@ from whichtoken.display.text import pluralize, visible
 from whichtoken.errors import UsageError, unknown
 from whichtoken.estimators.common import plain_label, stratified_clusters, stratified_folds
 from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
-from whichtoken.estimators.text.columns import ColumnPart, TextTable
 from whichtoken.kernel_cache import seconds_without_compiling
 from whichtoken.reading import shown
 
@@ -451,7 +450,7 @@ def text_baseline(kind: str, ngram_range: tuple[int, int], class_weight: str | N
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import FunctionTransformer
 
-        only_texts = FunctionTransformer(lambda X: X.texts if isinstance(X, TextTable) else X)
+        only_texts = FunctionTransformer(lambda X: getattr(X, "texts", X))
         return make_pipeline(only_texts, CountVectorizer(ngram_range=ngram_range, token_pattern=WORDS), MultinomialNB())
     return _TfIdf(ngram_range, class_weight)
 
@@ -468,6 +467,11 @@ def table_baseline(kind: str, class_weight: str | None = None) -> Any:
     return make_pipeline(StandardScaler(), logistic_baseline(class_weight=class_weight))
 
 
+def _columns_beside(X: Any) -> Any:
+    """The columns of a `TextTable`; None for texts alone, which do not load what columns need."""
+    return getattr(X, "columns", None)
+
+
 class _TfIdf:
     """TF-IDF and logistic regression; of many documents a part chooses C, as in our own fit."""
 
@@ -478,7 +482,9 @@ class _TfIdf:
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: NDArray[Any]) -> _TfIdf:
-        if isinstance(X, TextTable):
+        if _columns_beside(X) is not None:
+            from whichtoken.estimators.text.columns import ColumnPart
+
             self.columns = ColumnPart.of(X.columns, X.text)
         features = self._features(X, self.vectorizer.fit_transform)
         self.regression = self._best_regression(features, y)
@@ -503,9 +509,10 @@ class _TfIdf:
 
     def _features(self, X: Any, count: Callable[[Iterable[str]], Any]) -> Any:
         """TF-IDF, with standardized columns beside it where there are some."""
-        if not isinstance(X, TextTable):
+        beside = _columns_beside(X)
+        if beside is None:
             return count(X)
-        return sparse.hstack([count(X.texts), self.columns.standardized(X.columns)], format="csr")
+        return sparse.hstack([count(X.texts), self.columns.standardized(beside)], format="csr")
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes, (n, n_classes)."""

@@ -46,7 +46,6 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns
 from whichtoken.estimators.model_folder import DataCard, add_to_card, check_writable, describe_table
 from whichtoken.estimators.text.classifier import TextClassifier
-from whichtoken.estimators.text.columns import TextTable
 from whichtoken.estimators.text.counting import count_documents
 from whichtoken.estimators.text.model import flipping_sets
 from whichtoken.reading import read_json, shown
@@ -620,11 +619,18 @@ class _TextWork(Workload):
         for first in range(0, len(rows), min(size, PART)):
             part = rows[first : first + min(size, PART)]
             texts = list(islice(source, len(part)))
-            yield part, texts if self.beside is None else TextTable(texts, self.beside.rows(part))
+            yield part, self._with_columns(texts, part)
 
     def data(self, rows: Rows) -> Any:
         """What a model sees of some rows: the texts, or those with the columns beside them."""
-        return self.texts(rows) if self.beside is None else TextTable(self.texts(rows), self.beside.rows(rows))
+        return self._with_columns(self.texts(rows), rows)
+
+    def _with_columns(self, texts: Any, rows: Rows) -> Any:
+        if self.beside is None:
+            return texts
+        from whichtoken.estimators.text.columns import TextTable
+
+        return TextTable(texts, self.beside.rows(rows))
 
     def texts(self, rows: Rows) -> TextRows:
         """Texts of some rows."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 100  # columns of a file or a pipe
-quiet = False  # set by --quiet: no notes are shown
+quiet = False  # set by --quiet: no notes and no progress are shown
 # for authors of libraries: a user of the command line can do nothing about them
 FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
 # by the name of the class, as importing the libraries would be slow

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whichtoken import progress
 from whichtoken.app.cli.options import OutFolder
+from whichtoken.display import terminal
 from whichtoken.display.terminal import say
 from whichtoken.errors import UsageError
 from whichtoken.extras import installed, lacks
@@ -174,5 +174,5 @@ def _state_summary(result: Result) -> str:
 
 
 def _say_progress(line: str) -> None:
-    if not progress.quiet:
+    if not terminal.quiet:
         say(line)

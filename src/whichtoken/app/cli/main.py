@@ -16,7 +16,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from whichtoken import progress
 from whichtoken.app.cli.options import help_if_no_command, in_flags
 from whichtoken.display import terminal
 from whichtoken.display.terminal import warnings_as_notes
@@ -85,7 +84,7 @@ def _with_quiet(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(*, quiet: bool, **options: Any) -> None:
-        progress.quiet = terminal.quiet = quiet
+        terminal.quiet = quiet
         try:
             function(**options)
         except UsageError as error:
