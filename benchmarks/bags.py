@@ -225,12 +225,16 @@ WHY = {
     "logistic regression on mean, min, max": {
         "win": "A summary of each feature by itself does not see which instance its values come from.",
         "even": "The extremes of a feature say nearly as much as the instance that has them.",
-        "loss": "Every instance says a little here, so that three summaries of every feature lose nothing.",
+        "loss": (
+            "What makes the difference was not looked into; data of more than five million numbers get the linear map only."
+        ),
     },
     "random forest on statistics": {
         "win": "Trees see summaries of a bag and not which instance its values come from.",
         "even": "Trees on summaries of a bag say as much here as the instances themselves.",
-        "loss": "What decides here are summaries of the whole bag, in steps and interactions, which trees are made for.",
+        "loss": (
+            "What makes the difference was not looked into; data of more than five million numbers get the linear map only."
+        ),
     },
     "mean pooling": {"win": "One signal among a hundred instances vanishes in their mean."},
 }
