@@ -46,6 +46,7 @@ WHY = {
 }
 
 Array = NDArray[np.float64]
+Tables = list[tuple[Array, NDArray[np.bool_]]]
 Select = Callable[[Array, NDArray[np.bool_], int], set[int]]
 
 ALPHA, WIDTH, STRENGTH = 0.05, 3, 1.5
@@ -70,39 +71,46 @@ def measure(wanted: Cases) -> Iterator[Measure]:
         X, y = _table(0, 200, 20, 0.0, STRENGTH)
         seconds = cpu_seconds(lambda: group_tests(X, y, np.repeat(range(20), WIDTH), resamples=20, random_state=0))
         yield Measure("n=200, 60 columns", "s of CPU time, with shares of 20 halves", seconds, 5.0, at_least=False)
-    if wanted("one of two near copies matters, n=200, 20 groups"):
-        yield from _cell("one of two near copies matters, n=200, 20 groups", 200, 20, 0.0, copied=True)
-    for n, groups, correlation in CELLS:
-        case = f"one of {groups} groups matters, n={n}, correlation {correlation:g}"
-        if wanted(case):
-            yield from _cell(case, n, groups, correlation)
+    cells = [
+        (f"one of {groups} groups matters, n={n}, correlation {rho:g}", n, groups, rho) for n, groups, rho in CELLS
+    ]
+    for case, n, groups, rho in [("one of two near copies matters, n=200, 20 groups", 200, 20, 0.0), *cells]:
+        # the group that matters, or its near copy
+        right = {0, 1} if "copies" in case else {0}
+        for part, tables in zip((_power, _peers), TABLES[groups], strict=True):
+            name = f"{case}, {tables} tables"
+            if wanted(name):
+                drawn = [_table(seed, n, groups, rho, STRENGTH, len(right) > 1) for seed in range(tables)]
+                found = [_ours(X, y, seed) for seed, (X, y) in enumerate(drawn)]
+                hits = [any(part & right for part in parts) for parts in found]
+                yield from part(name, drawn, found, hits, right)
 
 
-def _cell(case: str, n: int, groups: int, correlation: float, copied: bool = False) -> Iterator[Measure]:
-    """Found is the group that matters, or its near copy; near copies that pass together count for ours."""
-    tables, peer_tables = TABLES[groups]
-    right = {0, 1} if copied else {0}
-    drawn = [_table(seed, n, groups, correlation, STRENGTH, copied) for seed in range(tables)]
-    found = [_ours(X, y, seed) for seed, (X, y) in enumerate(drawn)]
-    hits = [any(part & right for part in parts) for parts in found]
-    alone = [{0} in parts for parts in found]
-    low, high = binomtest(sum(hits), tables).proportion_ci()
-    detail = f"exact 95 % interval {low:.3f} to {high:.3f}; by itself in {np.mean(alone):.2f}"
-    what = "share of tables in which it is found"
-    yield Measure(f"{case}, {tables} tables", what, float(np.mean(hits)), 0.0, detail=detail)
+def _power(
+    case: str, drawn: Tables, found: list[list[set[int]]], hits: list[bool], right: set[int]
+) -> Iterator[Measure]:
+    """How often ours finds the group, and something wrong; near copies that pass together count."""
+    low, high = binomtest(sum(hits), len(hits)).proportion_ci()
+    alone = np.mean([{0} in parts for parts in found])
+    detail = f"exact 95 % interval {low:.3f} to {high:.3f}; by itself in {alone:.2f}"
+    yield Measure(case, "share of tables in which it is found", float(np.mean(hits)), 0.0, detail=detail)
     # of near copies that pass together, one matters if the right one is among them
-    wrong = sum(any(0 not in part for part in parts) for parts in found)
-    yield _level(f"{case}, {tables} tables", wrong, tables)
+    yield _level(case, sum(any(0 not in part for part in parts) for parts in found), len(found))
+
+
+def _peers(
+    case: str, drawn: Tables, found: list[list[set[int]]], hits: list[bool], right: set[int]
+) -> Iterator[Measure]:
     for peer, select in PEERS.items():
         if peer == KNOCKOFFS and not installed("hidimstat"):
             continue
-        theirs = [select(X, y, seed) for seed, (X, y) in enumerate(drawn[:peer_tables])]
-        power, mine = np.mean([bool(one & right) for one in theirs]), np.mean(hits[:peer_tables])
+        theirs = [select(X, y, seed) for seed, (X, y) in enumerate(drawn)]
+        power, mine = np.mean([bool(one & right) for one in theirs]), np.mean(hits)
         extra = np.mean([len(one - {0}) for one in theirs])
         detail = f"{mine:.2f} against {power:.2f}, which has {extra:.1f} wrong groups on average"
         beside = Beside(peer, float(mine), float(power), "share found", True)
         what = f"found more often than by {peer}"
-        yield Measure(f"{case}, {peer_tables} tables", what, float(mine - power), 0.0, detail=detail, beside=beside)
+        yield Measure(case, what, float(mine - power), 0.0, detail=detail, beside=beside)
 
 
 def _level(case: str, wrong: int, tables: int) -> Measure:
