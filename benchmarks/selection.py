@@ -77,13 +77,13 @@ def measure(wanted: Cases) -> Iterator[Measure]:
     for case, n, groups, rho in [("one of two near copies matters, n=200, 20 groups", 200, 20, 0.0), *cells]:
         # the group that matters, or its near copy
         right = {0, 1} if "copies" in case else {0}
-        for part, tables in zip((_power, _peers), TABLES[groups], strict=True):
-            name = f"{case}, {tables} tables"
+        for measures, count in zip((_power, _peers), TABLES[groups], strict=True):
+            name = f"{case}, {count} tables"
             if wanted(name):
-                drawn = [_table(seed, n, groups, rho, STRENGTH, len(right) > 1) for seed in range(tables)]
+                drawn = [_table(seed, n, groups, rho, STRENGTH, len(right) > 1) for seed in range(count)]
                 found = [_ours(X, y, seed) for seed, (X, y) in enumerate(drawn)]
                 hits = [any(part & right for part in parts) for parts in found]
-                yield from part(name, drawn, found, hits, right)
+                yield from measures(name, drawn, found, hits, right)
 
 
 def _power(
