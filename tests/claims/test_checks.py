@@ -156,3 +156,21 @@ def test_a_list_among_the_values_of_a_field_is_a_tuple_of_the_point():
     grid = table.presets["full"][1]
     assert (grid.least, grid.most) == (5, 5)
     assert [point["drops"] for point in grid.points({})] == [(40, 80)]
+
+
+def test_a_variant_of_a_claim_keeps_its_grids_and_pools_its_own_parts():
+    from whichtoken.claims.sparse_tokens.capacity import TABLE, Capacity
+
+    class Variant(Capacity):
+        id = "mine/variant"
+
+    class Judged(Capacity):
+        ranges = {"dim": (20, 40)}
+
+        def judge(self, rows):
+            for dim in (20, 40):
+                yield Equals("variant.mean", 1.0, "mean", tolerance=0.5).part(f"d{dim}", f"d = {dim}", [1.0, 1.1, 0.9])
+
+    assert (Variant.presets, Variant.ranges) == (TABLE.presets, TABLE.ranges)
+    assert (Judged.presets, Judged.ranges) == (TABLE.presets, {"dim": (20, 40)})
+    assert [check.code for check in Judged().judge(Rows([]))] == ["variant.mean"]

@@ -209,10 +209,12 @@ def pool_parts(judge: Judge) -> Judge:
 class Claim(Experiment[PointT]):
     """A claim whose criteria, grids and ranges stand in a table; the parts that `judge` yields are pooled."""
 
-    def __init_subclass__(cls, *, table: ClaimTable) -> None:
+    def __init_subclass__(cls, *, table: ClaimTable | None = None) -> None:
         super().__init_subclass__()
-        cls.presets, cls.ranges = table.presets, table.ranges
-        cls.judge = pool_parts(cls.judge)  # type: ignore[assignment, method-assign]
+        if table is not None:  # a variant of a claim keeps those of the claim
+            cls.presets, cls.ranges = table.presets, table.ranges
+        if "judge" in vars(cls):
+            cls.judge = pool_parts(cls.judge)  # type: ignore[assignment, method-assign]
 
 
 def as_predicted(runs: Rows[Any], name: str, *, relative: float = 0.0, absolute: float = 0.0) -> dict[str, Any]:
