@@ -130,7 +130,9 @@ def test_commands_on_files(slides, whichtoken):
         ("slide5.npz", lambda path: zipfile.ZipFile(path, "w").close(), "slide5.npz"),
         ("slide6.h5", lambda path: path.write_bytes(path.read_bytes()[:100]), "slide6.h5 cannot be read as h5"),
         ("slide7.pt", lambda path: torch.save({"a": 1, "b": 2}, path), "slide7.pt has the arrays a, b; none is named"),
-        ("slide7.pt", lambda path: path.write_bytes(b"garbage"), "slide7.pt cannot be read as pt"),
+        ("slide7.pt", lambda path: path.write_bytes(b"garbage"), "slide7.pt cannot be read as tensors"),
+        ("slide7.pt", lambda path: torch.save(torch.ones(1).expand(10**6, 10**6), path), "one that was not expanded"),
+        ("slide7.pt", lambda path: torch.save(torch.eye(4).to_sparse(), path), "save a dense one"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_sentence(slides, whichtoken, name, make, sentence):
@@ -151,6 +153,13 @@ def test_a_tensor_file_never_runs_code(tmp_path):
             return (open, (str(tmp_path / "trapped"), "w"))
 
     torch.save(Trap(), tmp_path / "a.pt")
-    with pytest.raises(UsageError, match=r"a\.pt cannot be read as pt"):
+    with pytest.raises(UsageError, match=r"a\.pt cannot be read as tensors: .* never loaded") as caught:
         BagFiles([tmp_path / "a.pt"])[0]
+    assert "weights_only" not in str(caught.value)  # no advice to load it unsafely
     assert not (tmp_path / "trapped").exists()
+
+
+def test_tensors_of_a_training_are_read(tmp_path):
+    torch.save(torch.nn.Parameter(torch.ones(4, 3)), tmp_path / "a.pt")
+    torch.save({"features": torch.ones(4, 3).to(torch.float8_e4m3fn)}, tmp_path / "b.pt")
+    assert [bag.tolist() for bag in BagFiles([tmp_path / "a.pt", tmp_path / "b.pt"])] == 2 * [4 * [3 * [1.0]]]

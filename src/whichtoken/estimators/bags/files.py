@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, TypeVar, cast, overload
 
 import numpy as np
@@ -149,15 +150,17 @@ def _read_bag(path: Path) -> NDArray[Any]:
                 found = _read_h5(path)
             case _:
                 found = _read_tensor(path)
-    array = found[0] if found.ndim == 3 and len(found) == 1 else found
-    if array.ndim != 2 or array.dtype.kind not in "fiu":
-        raise UsageError(f"{shown(path)} holds {array.dtype} of shape {found.shape}; a bag is (instances, features)")
-    if 0 in array.shape:
-        raise UsageError(f"{shown(path)} holds no instances; every bag must have at least one")
-    values = np.asarray(array, np.float64 if array.dtype == np.float64 else np.float32)
-    if not (float(np.abs(values).max()) <= LARGEST):  # also nan
-        raise UsageError(f"{shown(path)} holds numbers that are missing or not finite; leave such instances out")
-    return values
+        array = found[0] if found.ndim == 3 and len(found) == 1 else found
+        if array.ndim != 2 or array.dtype.kind not in "fiu":
+            raise UsageError(
+                f"{shown(path)} holds {array.dtype} of shape {found.shape}; a bag is (instances, features)"
+            )
+        if 0 in array.shape:
+            raise UsageError(f"{shown(path)} holds no instances; every bag must have at least one")
+        values = np.asarray(array, np.float64 if array.dtype == np.float64 else np.float32)
+        if not (float(values.min()) >= -LARGEST and float(values.max()) <= LARGEST):  # also nan
+            raise UsageError(f"{shown(path)} holds numbers that are missing or not finite; leave such instances out")
+        return values
 
 
 def _chosen(path: Path, arrays: dict[str, Any]) -> str:
@@ -183,9 +186,20 @@ def _read_tensor(path: Path) -> NDArray[Any]:
     with needed_by(shown(path)):
         import torch
 
-    found = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (UnpicklingError, RuntimeError) as error:  # torch would advise to load such a file unsafely
+        said = "cannot be read as tensors: it is damaged or holds other objects, which are never loaded; save the tensor alone"
+        raise UsageError(f"{shown(path)} {said}") from error
     if isinstance(found, dict):
         found = found[_chosen(path, found)]
     if not isinstance(found, torch.Tensor):
         raise UsageError(f"{shown(path)} holds {type(found).__name__}; a bag is a tensor (instances, features)")
-    return np.asarray((found.float() if found.dtype in (torch.float16, torch.bfloat16) else found).numpy())
+    # a tensor may repeat a few stored numbers as often as it likes
+    if found.layout != torch.strided or found.untyped_storage().nbytes() < found.numel() * found.element_size():
+        raise UsageError(
+            f"{shown(path)} does not hold all numbers of its tensor; save a dense one that was not expanded"
+        )
+    return np.asarray(
+        (found.float() if found.dtype.itemsize < 4 and found.is_floating_point() else found).detach().numpy()
+    )
