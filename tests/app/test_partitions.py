@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 
 import dask
 import dask.bag
@@ -12,9 +13,11 @@ import pandas as pd
 import pytest
 from distributed import LocalCluster
 
-from whichtoken import TextClassifier, __version__
+from whichtoken import BagClassifier, TextClassifier, __version__
 from whichtoken.app import partitions
+from whichtoken.attention import RaggedArray
 from whichtoken.errors import UsageError
+from whichtoken.estimators.text import counting
 
 THINGS = ["film", "story", "plot", "cast", "song", "actor", "scene", "music", "end", "start"]
 
@@ -131,6 +134,29 @@ def test_an_empty_partition_has_no_answers(table, whichtoken):
     assert (done.returncode, "part-1.parquet has no rows" in done.stderr) == (2, True)
 
 
+def test_a_bag_in_two_files_is_refused(tmp_path, whichtoken):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.standard_normal((160, 2)), columns=["x", "y"]).assign(bag=np.arange(160) // 4)
+    rows["x"] += 5 * (rows["bag"] % 2)
+    bags = RaggedArray(np.arange(0, 161, 4), rows[["x", "y"]].to_numpy())
+    model = BagClassifier(instance_map="linear", random_state=0).fit(bags, np.arange(40) % 2)
+    model.feature_names_in_ = np.array(["x", "y"], dtype=object)
+    model.save(tmp_path / "m")
+    (tmp_path / "many").mkdir()
+    for cut, code in ((80, 0), (82, 2)):
+        rows[:cut].to_csv(tmp_path / "many" / "1.csv", index=False)
+        rows[cut:].to_csv(tmp_path / "many" / "2.csv", index=False)
+        done = whichtoken("predict", "m", "many", "--to", f"out-{cut}")
+        assert done.returncode == code
+    assert "bag '20' is in" in done.stderr
+    assert "keep each bag in one of them" in done.stderr
+    assert not (tmp_path / "out-82").exists()
+    rows.to_csv(tmp_path / "one.csv", index=False)
+    assert whichtoken("predict", "m", "one.csv", "--to", "one-out.csv").returncode == 0
+    found = pd.concat([pd.read_csv(tmp_path / "out-80" / f"{k}.csv") for k in (1, 2)], ignore_index=True)
+    pd.testing.assert_frame_equal(found, pd.read_csv(tmp_path / "one-out.csv"))
+
+
 def kill_own_process_once(marker, path):
     """Stands for a worker that runs out of memory."""
     if not marker.exists():
@@ -168,6 +194,29 @@ def wait_a_moment(path):
     return "done"
 
 
+def split_once_killed(marker, text):
+    """Stands for a worker that dies in the middle of a fit."""
+    kill_own_process_once(marker, marker)
+    return text.split()
+
+
+@pytest.mark.process
+def test_a_worker_that_dies_in_a_fit_costs_time_and_a_scheduler_a_sentence(tmp_path):
+    from functools import partial
+
+    marker, labels = tmp_path / "killed", TRAINING["label"]
+    here = TextClassifier(random_state=0, analyzer=str.split).fit(TRAINING["text"].tolist(), labels)
+    cluster = cluster_of(1)
+    with cluster.get_client():
+        texts = dask.bag.from_sequence(TRAINING["text"].tolist(), npartitions=4)
+        there = TextClassifier(random_state=0, analyzer=partial(split_once_killed, marker)).fit(texts, labels)
+        assert marker.exists()
+        np.testing.assert_array_equal(there.values_, here.values_)
+        threading.Timer(0.5, cluster.close).start()
+        with pytest.raises(UsageError, match="the Dask scheduler or its workers are gone"):
+            TextClassifier(analyzer=wait_a_moment).fit(texts, labels)  # a text takes half a second
+
+
 TRAINING = reviews(300, 5)
 
 
@@ -195,6 +244,21 @@ def test_a_dask_collection_gives_the_model_of_one_machine(X, y, fitted):
     np.testing.assert_array_equal(np.asarray(labels), fitted.predict(texts))
     np.testing.assert_allclose(np.asarray(shares), fitted.predict_proba(texts), rtol=1e-12)
     assert [item.as_json() for item in why] == [item.as_json() for item in fitted.explain(texts)]
+
+
+def test_a_dask_table_with_a_renamed_column_or_a_worker_of_another_version_is_named(fitted, monkeypatch):
+    frame = dask.dataframe.from_pandas(TRAINING, npartitions=3)
+    with dask.config.set(scheduler="sync"):
+        model = TextClassifier(random_state=0).fit(frame[["text"]], frame["label"])
+        with pytest.raises(ValueError, match="X has the column 'review'; the model was fitted on 'text'"):
+            model.predict(frame[["text"]].rename(columns={"text": "review"})).compute()
+        labels = model.predict(frame["text"])
+        monkeypatch.setattr(counting, "__version__", "9.9")
+        said = f"a worker has whichtoken 9.9, the program that asks {__version__}; install the same on both"
+        with pytest.raises(UsageError, match=said):
+            labels.compute()
+        with pytest.raises(UsageError, match=said):
+            counting._tokens_of_part(None, ["a"], 0, __version__)
 
 
 def test_partitions_without_rows_or_without_texts(fitted):

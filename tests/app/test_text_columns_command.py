@@ -31,6 +31,16 @@ def test_columns_are_learned_answered_and_explained(fitted, whichtoken):
     first = json.loads((folder / "why.json").read_text())[0]
     assert [part["column"] for part in first["columns"]] == ["age", "ward"]
     assert whichtoken("evaluate", folder / "model", folder / "stays.csv").returncode == 0
+    (folder / "many").mkdir()
+    for place in range(2):
+        table[30 * place : 30 * place + 30].to_csv(folder / "many" / f"{place}.csv", index=False)
+    ran = whichtoken("predict", folder / "model", folder / "many", "--to", folder / "answers")
+    assert ran.returncode == 0, ran.stderr
+    answers = pd.concat([pd.read_csv(folder / "answers" / f"{place}.csv") for place in range(2)], ignore_index=True)
+    pd.testing.assert_frame_equal(answers, pd.read_csv(folder / "out.csv"))
+    table.assign(age="old").to_csv(folder / "many" / "1.csv", index=False)
+    ran = whichtoken("predict", folder / "model", folder / "many", "--to", folder / "other")
+    assert "1.csv: column 'age' holds texts, such as 'old'" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,19 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whichtoken import __version__
-from whichtoken.app.applying import Applied, LabeledRows, apply_to_table
+from whichtoken.app.applying import Applied, LabeledRows, apply_to_table, remembered_roles
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import OpenedFolder, load_to_answer
 from whichtoken.files import cannot_write, replacing, write_text
 from whichtoken.reading import read_json, reason, shown
-from whichtoken.tables import TableForm, is_several, table_files, table_kind, write_table
+from whichtoken.tables import TableForm, is_several, stream_table, table_files, table_kind, write_table
 
 MANIFEST = "partitions.json"
 
@@ -43,9 +43,14 @@ class Request:
     form: TableForm = field(default_factory=TableForm)
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def model(self) -> Any:
+        """Built once in each process that answers."""
+        return load_to_answer(self.opened)
+
     def apply(self, file: Path) -> Applied:
         """The model on one file."""
-        return apply_to_table(self.opened, load_to_answer(self.opened), file, self.column, **self.form)
+        return apply_to_table(self.opened, self.model, file, self.column, **self.form)
 
 
 def predict_file(request: Request, file: Path, output: Path) -> int:
@@ -92,6 +97,7 @@ def write_partitions(
         "model": request.opened.checksum,
         "options": {**request.options, "column": request.column, **request.form},
     }
+    _refuse_parted_bags(request, files)
     done = _finished(to, json.loads(json.dumps(task)))
     outputs = {file: to.resolve() / _output_name(file, base, ending) for file in files}
     stamps = {file: [file.stat().st_size, file.stat().st_mtime_ns] for file in files}
@@ -101,6 +107,20 @@ def write_partitions(
         done[names[file]] = stamps[file]
         write_text(to / MANIFEST, json.dumps({**task, "finished": done}, indent=1))
     return len(missing), len(files) - len(missing)
+
+
+def _refuse_parted_bags(request: Request, files: Sequence[Path]) -> None:
+    """Refuse a bag with instances in several files: each is answered alone, and would take it for several bags."""
+    roles, home = remembered_roles(request.opened), dict[str, Path]()
+    if request.opened.kind != "bag-classifier" or "files" in roles:
+        return
+    column = request.column or roles.get("bag", "bag")
+    for file in files:
+        for piece in stream_table(file, [column], **request.form):
+            for bag in {str(name).strip() for name in piece[column]}:
+                if (other := home.setdefault(bag, file)) != file:
+                    said = f"bag '{shown(bag)}' is in {shown(other)} and in {shown(file)}"
+                    raise UsageError(f"{said}; files are answered one by one, so keep each bag in one of them")
 
 
 def _answer_into(answer: Callable[..., int], request: Request, outputs: Mapping[Path, Path], file: Path) -> int:
@@ -133,6 +153,7 @@ def _output_name(file: Path, base: Path, ending: str) -> str:
 def evaluate_partitions(request: Request, data: Path, engine: str | None) -> LabeledRows:
     """The labeled rows of all files."""
     files = [file.resolve() for file in table_files(data)]
+    _refuse_parted_bags(request, files)
     found = dict(run_on(engine, partial(evaluate_file, request), files))
     parts: list[LabeledRows] = [found[file] for file in files]
     return replace(
@@ -147,7 +168,7 @@ def evaluate_partitions(request: Request, data: Path, engine: str | None) -> Lab
 def run_on(engine: str | None, function: Callable[[Path], Any], files: Sequence[Path]) -> Iterator[tuple[Path, Any]]:
     """Files and what the function says of them, as they are finished; on this process, or on a scheduler (dask://host:port)."""
     if engine is None or not files:
-        yield from ((file, function(file)) for file in files)
+        yield from ((file, _checked(_try(function, file))) for file in files)
         return
     from whichtoken.lab.engines.dask import Session, silent_logs
 
@@ -176,9 +197,7 @@ def run_on(engine: str | None, function: Callable[[Path], Any], files: Sequence[
                     except distributed.KilledWorker as error:
                         said = f"{shown(pending[future])}: each worker that read it died; does it fit into memory?"
                         raise UsageError(said) from error
-                    if isinstance(answer, Failure):
-                        raise UsageError(answer.sentence)
-                    yield pending[future], answer
+                    yield pending[future], _checked(answer)
             except (OSError, distributed.CancelledError, distributed.comm.core.CommClosedError) as error:
                 raise lost from error
 
@@ -192,9 +211,16 @@ def _try(function: Callable[[Path], Any], file: Path) -> Any:
     try:
         return function(file)
     except UsageError as error:
-        return Failure(str(error))
+        said = str(error)
+        return Failure(said if file.name in said else f"{shown(file)}: {said}")
     except ValueError as error:
         return Failure(f"{shown(file)}: {reason(error)}")
+
+
+def _checked(answer: Any) -> Any:
+    if isinstance(answer, Failure):
+        raise UsageError(answer.sentence)
+    return answer
 
 
 def _check_workers(client: Any, engine: str) -> None:

@@ -135,7 +135,7 @@ def load_model(folder: str | Path | OpenedFolder, kind: str | None = None) -> tu
     opened = folder if isinstance(folder, OpenedFolder) else read_folder(folder)
     if kind is not None and opened.kind != kind:
         raise UsageError(f"{shown(opened.folder)} holds a {shown(opened.kind)}, not a {kind}")
-    return opened.kind, opened.parameters, opened.tensors
+    return opened.kind, opened.parameters, dict(opened.tensors)  # who builds a model takes arrays out
 
 
 def check_writable(folder: str | Path) -> None:

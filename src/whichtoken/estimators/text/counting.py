@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from whichtoken import __version__
 from whichtoken.attention import pool_weights
 from whichtoken.checks import check_sparse
 from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
@@ -427,8 +428,10 @@ def text_column(X: Any) -> tuple[str | None, Any]:
 
     Anything else comes back as it is, without a name.
     """
-    if isinstance(X, list | tuple | str) or sparse.issparse(X) or is_partitioned(X):
+    if isinstance(X, list | tuple | str) or sparse.issparse(X):
         return None, X
+    if is_partitioned(X):
+        return (str(X.columns[0]) if getattr(X, "ndim", 1) == 2 and len(X.columns) == 1 else None), X
     if isinstance(X, np.ndarray):
         one = X.ndim == 1 or (X.ndim == 2 and X.shape[1] == 1)
         return None, X.ravel().tolist() if one and any(isinstance(cell, str) for cell in X.flat) else X
@@ -542,14 +545,30 @@ def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
     """Tokens of all texts, in the order of the partitions: split on the workers, and merged there some at a time."""
     from dask.delayed import delayed
 
-    parts = [delayed(_tokens_of_part)(tokenizer, part, place) for place, part in enumerate(X.to_delayed())]
+    split = delayed(_tokens_of_part)
+    parts = [split(tokenizer, part, place, __version__) for place, part in enumerate(X.to_delayed())]
     while len(parts) > 1:
         groups = [parts[first : first + MERGED] for first in range(0, len(parts), MERGED)]
         parts = [delayed(TokenSequences.merged)(group) for group in groups]
-    return parts[0].compute()  # type: ignore[no-any-return]
+    try:
+        return parts[0].compute()  # type: ignore[no-any-return]
+    except Exception as error:
+        if not type(error).__module__.startswith("distributed"):
+            raise
+        lost = f"the Dask scheduler or its workers are gone ({type(error).__name__}); nothing was fitted, so fit again"
+        raise UsageError(lost) from error
 
 
-def _tokens_of_part(tokenizer: Tokenizer, part: Any, place: int) -> TokenSequences:
+def _check_version(asked: str) -> None:
+    """Refuse to answer on a worker of another version."""
+    if asked != __version__:
+        raise UsageError(
+            f"a worker has whichtoken {__version__}, the program that asks {asked}; install the same on both"
+        )
+
+
+def _tokens_of_part(tokenizer: Tokenizer, part: Any, place: int, version: str) -> TokenSequences:
+    _check_version(version)
     if not len(part):
         return TokenSequences.merged([])
     try:
@@ -571,13 +590,13 @@ def by_partition(method: Method) -> Method:
     def run(model: Any, X: Any, *others: Any, **options: Any) -> Any:
         if not is_partitioned(X):
             return method(model, X, *others, **options)
-        answer = partial(_answer_part, method, model, others, options)
+        answer = partial(_answer_part, __version__, method, model, others, options)
         if method.__name__ == "explain" or not hasattr(X, "dtypes"):
             import dask.bag
 
             items = X if isinstance(X, dask.bag.Bag) else dask.bag.from_delayed(X.to_delayed())  # type: ignore[no-untyped-call]
             return items.map_partitions(answer, False)
-        return X.map_partitions(answer, True, meta=_answer_part(method, model, others, options, X._meta, True))
+        return X.map_partitions(answer, True, meta=answer(X._meta, True))
 
     return cast(Method, run)
 
@@ -590,8 +609,11 @@ def _blank(model: Any) -> Any:
     return TextTable.blank(model._columns.encoding)
 
 
-def _answer_part(method: Callable[..., Any], model: Any, others: Any, options: Any, part: Any, framed: bool) -> Any:
+def _answer_part(
+    version: str, method: Callable[..., Any], model: Any, others: Any, options: Any, part: Any, framed: bool
+) -> Any:
     """The answers for one partition: a list, or with the index of the partition."""
+    _check_version(version)
     texts = part if hasattr(part, "columns") else list(part)
     size = len(texts)
     if not size and not framed:
