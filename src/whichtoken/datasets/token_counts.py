@@ -149,6 +149,10 @@ class TokenSequences(RaggedArray):
     def __init__(self, ids: NDArray[np.int32], lengths: Ints, names: list[str]) -> None:
         self.__dict__.update(vars(RaggedArray.unchecked(starts_of(lengths), tokens=ids)), names=names)
 
+    def __sizeof__(self) -> int:
+        """Bytes, by which Dask's workers know how full they are and what they have sent."""
+        return int(self.ids.nbytes + self.starts.nbytes + sum(map(len, self.names)))
+
     @property
     def ids(self) -> NDArray[np.int32]:
         """Number of each token, (all tokens,)."""
