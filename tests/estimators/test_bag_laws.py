@@ -154,7 +154,7 @@ def test_the_default_takes_another_map_where_it_is_clearly_better_and_says_so():
     assert chosen in ("fourier", "network")
     assert gain > error
     assert gain == pytest.approx(model.choice_.log_losses["linear"] - model.choice_.log_losses[chosen])
-    assert f"the map '{chosen}' of the instances lowers the validated log loss clearly" in model.choice_.reason
+    assert f"the map '{chosen}' of the instances lowers the validated loss clearly" in model.choice_.reason
 
 
 def test_the_default_keeps_the_linear_map_where_no_other_is_clearly_better():
@@ -164,7 +164,7 @@ def test_the_default_keeps_the_linear_map_where_no_other_is_clearly_better():
     choice = BagClassifier(random_state=0).fit(X, y).choice_
     assert choice.instance_map == "linear"
     assert set(choice.gains) == {"fourier", "network"}
-    assert "no map lowers the validated log loss clearly" in str(choice)
+    assert "no map lowers the validated loss clearly" in str(choice)
 
 
 def test_slopes_of_networks_are_those_of_their_losses():

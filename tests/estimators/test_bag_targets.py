@@ -37,7 +37,7 @@ def labeler(data):
 
 @pytest.fixture(scope="module")
 def regressor(data):
-    return BagRegressor(random_state=0).fit(data[2][:120], data[3][:120])
+    return BagRegressor(instance_map="linear", random_state=0).fit(data[2][:120], data[3][:120])
 
 
 def test_each_of_several_labels_has_the_model_of_a_fit_on_it_alone(data, labeler):
@@ -116,7 +116,7 @@ def test_readouts_of_the_squared_loss_are_those_of_ridge_regression(width):
 
 def test_mean_pooling_is_ridge_regression_on_the_means(data):
     X, y = data[2], data[3]
-    ours = BagRegressor(inverse_temperature=0.0, C=1.0, random_state=0).fit(X, y)
+    ours = BagRegressor(instance_map="linear", inverse_temperature=0.0, C=1.0, random_state=0).fit(X, y)
     scaling = instance_scaling(as_bags(X))
     means = (X.mean(axis=1) - scaling.mean) / scaling.scale
     peer = Ridge(alpha=1.0).fit(means, (y - y.mean()) / y.std())
@@ -155,7 +155,7 @@ def test_deletions_that_change_a_number_are_the_smallest(data, regressor, change
 
 def test_several_queries_confirm_a_deletion(data):
     X, y = data[2:]
-    model = BagRegressor(n_queries=2, random_state=0).fit(X[:60], y[:60])
+    model = BagRegressor(instance_map="linear", n_queries=2, random_state=0).fit(X[:60], y[:60])
     for bag, number, found in zip(X[:20], model.predict(X[:20]), model.counterfactuals(X[:20]), strict=True):
         assert not found or model.predict([np.delete(bag, found, axis=0)])[0] <= number - 1 + 1e-9
     assert not model.explain(X[:1])[0].certified
@@ -163,7 +163,7 @@ def test_several_queries_confirm_a_deletion(data):
 
 def test_reasons_of_a_number_add_up_and_keep_its_unit(data, regressor):
     X, y = data[2:]
-    tenfold = BagRegressor(random_state=0).fit(X[:120], 10 * y[:120])
+    tenfold = BagRegressor(instance_map="linear", random_state=0).fit(X[:120], 10 * y[:120])
     for why, number, larger in zip(
         regressor.explain(X[:20]), regressor.predict(X[:20]), tenfold.explain(X[:20], change=-10.0), strict=True
     ):
@@ -178,12 +178,15 @@ def test_a_regressor_reads_files_and_tables_and_comes_back(data, regressor, tmp_
     for k, bag in enumerate(X[:130]):
         np.save(tmp_path / f"{k}.npy", bag)
     paths = [tmp_path / f"{k}.npy" for k in range(130)]
-    model = BagRegressor(random_state=0).fit(paths[:120], y[:120])
+    model = BagRegressor(instance_map="linear", random_state=0).fit(paths[:120], y[:120])
     np.testing.assert_allclose(model.predict(paths[120:]), regressor.predict(X[120:130]), rtol=1e-4)
     assert model.explain(paths[120:])[0].bag == "120"
     rows, ids = X[:120].reshape(-1, 4), np.repeat(np.arange(120), 8)
-    table = BagRegressor(random_state=0).fit(rows, y[:120], bag=ids)
-    assert (table.predict(rows, bag=ids) == BagRegressor(random_state=0).fit(X[:120], y[:120]).predict(X[:120])).all()
+    table = BagRegressor(instance_map="linear", random_state=0).fit(rows, y[:120], bag=ids)
+    assert (
+        table.predict(rows, bag=ids)
+        == BagRegressor(instance_map="linear", random_state=0).fit(X[:120], y[:120]).predict(X[:120])
+    ).all()
     model.save(tmp_path / "model")
     again = load_estimator(tmp_path / "model")
     assert type(again) is BagRegressor
@@ -200,8 +203,24 @@ def test_wrong_numbers_are_refused(data, numbers, said):
         BagRegressor().fit(data[2], numbers)
 
 
-def test_a_constant_split_of_the_numbers_is_no_split(data):
-    # half of the bags share the median: no side of it is empty, and a fit works
-    model = BagRegressor(random_state=0).fit(data[2], np.where(np.arange(160) < 100, 1.0, data[3]))
-    assert np.isfinite(model.predict(data[2])).all()
+@pytest.mark.parametrize("rare", ["least", "largest"])
+def test_numbers_of_which_most_are_equal_are_validated(data, rare):
+    y = np.where(np.arange(160) % 20 == 0, data[3] * (1 if rare == "largest" else -1), 0.0)
+    model = BagRegressor(instance_map="linear", random_state=0).fit(data[2], y)
     assert model.choice_.scores[0].mean_loss > 0
+    assert model.choice_.scores[0].attention_loss > 0
+
+
+def test_a_network_finds_what_no_line_of_the_features_tells():
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-1, 1, (240, 4, 2))
+    y = 8 * np.abs(X[:, :, 0]).max(axis=1)  # far from the middle, on either side
+    model = BagRegressor(random_state=0, cv=2).fit(X[:160], y[:160])
+    linear = BagRegressor(instance_map="linear", random_state=0).fit(X[:160], y[:160])
+    assert model.choice_.instance_map in ("fourier", "network")
+    assert "lowers the validated loss clearly" in model.choice_.reason
+    assert model.score(X[160:], y[160:]) > linear.score(X[160:], y[160:]) + 0.3
+    for bag, number, found in zip(
+        X[160:170], model.predict(X[160:170]), model.counterfactuals(X[160:170]), strict=True
+    ):
+        assert not found or model.predict([np.delete(bag, found, axis=0)])[0] <= number - 1 + 1e-6

@@ -73,8 +73,9 @@ class LabeledBags:
 
     @property
     def sides(self) -> Array:
-        """Which bags the parts of a validation should hold alike: signs, or the sides of the median, (n,)."""
-        return np.where(self.signs > np.median(self.signs), 1.0, -1.0) if self.squared else self.signs
+        """Which bags the parts of a validation should hold alike: signs, or the lower and the upper half, (n,)."""
+        ranks = np.argsort(np.argsort(self.signs, kind="stable"))  # equal numbers may be on both sides
+        return np.where(2 * ranks < len(ranks), -1.0, 1.0) if self.squared else self.signs
 
     def losses(self, scores: Any, rows: Any = slice(None)) -> Array:
         """Losses of some of the bags at these scores."""

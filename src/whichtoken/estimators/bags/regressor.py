@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from whichtoken.attention import RaggedArray
-from whichtoken.checks import check_choice
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bags.classifier import BagClassifier
@@ -70,10 +69,10 @@ class BagRegressor(FittedSummary, RegressorMixin, BaseEstimator):
     ----------
     n_queries, token_dim : as in `BagClassifier`
         Number of queries, and the width of an instance in 2-D input.
-    instance_map : {"linear", "fourier"}
-        What attention sees of an instance: the instance itself, or 256 random Fourier features of it.
+    instance_map : {"auto", "linear", "fourier", "network"}
+        What attention sees of an instance, as in `BagClassifier`; "auto" takes the linear one unless another is clearly better.
     training, inverse_temperature, C, refine_steps, drop_missing, cv, random_state, n_jobs, verbose : as in `BagClassifier`
-        How it is fitted; folds have as many bags above the median as below.
+        How it is fitted; every fold has bags of both halves of the numbers.
 
     Attributes
     ----------
@@ -99,7 +98,7 @@ class BagRegressor(FittedSummary, RegressorMixin, BaseEstimator):
 
     n_queries: int = 1
     token_dim: int | None = None
-    instance_map: Literal["linear", "fourier"] = "linear"
+    instance_map: Literal["auto", "linear", "fourier", "network"] = "auto"
     training: Literal["joint", "two-step"] = "joint"
     inverse_temperature: float | None = None
     C: float | Literal["auto"] = "auto"
@@ -115,7 +114,6 @@ class BagRegressor(FittedSummary, RegressorMixin, BaseEstimator):
         bag: ArrayLike | None = None,
     ) -> Self:  # fmt: skip
         """Train on bags X, all that `BagClassifier.fit` takes, and their numbers y (n,)."""
-        check_choice("instance_map", self.instance_map, ("linear", "fourier"))
         numbers, self.mean_, self.scale_ = standardized(y if bag is None else first_of_bags(bag, y)[1], "bag")
         self.scorer_ = NumberPooler(**self.get_params()).fit(X, numbers, sample_weight, groups, bag)
         self.choice_, self.scorer_._scaling = self.scorer_.choice_, (self.mean_, self.scale_)

@@ -25,6 +25,7 @@ from whichtoken.attention.losses import logistic_with_slope
 from whichtoken.attention.ragged import starts_of
 from whichtoken.estimators.bags.data import InstanceMap, LabeledBags, Scaling, instance_scaling, shared_scaling
 from whichtoken.machine import require_memory
+from whichtoken.theory.sparse_tokens.alignment import loss_slope
 from whichtoken.theory.sparse_tokens.convex_head import logistic_heads
 from whichtoken.theory.sparse_tokens.two_step import query_slope, readout_slope
 
@@ -337,7 +338,7 @@ def train_networks(data: LabeledBags, recipe: NetworkRecipe, seed: int) -> Score
         "instance_map='network'",
         "use instance_map='linear' or fewer instances",
     )
-    net = _Networks(dim, recipe, rng)
+    net = _Networks(dim, recipe, rng, "square" if data.squared else "logistic")
     scaled = RaggedArray.unchecked(
         data.bags.starts, np.asarray((data.bags.vectors - scaling.mean) / scaling.scale, dtype=np.float32)
     )
@@ -360,8 +361,8 @@ def train_networks(data: LabeledBags, recipe: NetworkRecipe, seed: int) -> Score
 class _Networks:
     """Parameters of the networks in one long vector, of which the layers are views, and the slopes of their losses."""
 
-    def __init__(self, dim: int, recipe: NetworkRecipe, rng: np.random.Generator) -> None:
-        self.recipe = recipe
+    def __init__(self, dim: int, recipe: NetworkRecipe, rng: np.random.Generator, loss: str = "logistic") -> None:
+        self.recipe, self.loss = recipe, loss
         narrow = [*LAYERS[:-1], LAYERS[-1] * (2 if recipe.gate else 1)]
         copies, shapes = recipe.networks, list[tuple[int, ...]]()
         for wide, units in zip((dim, *LAYERS), narrow, strict=False):
@@ -374,7 +375,7 @@ class _Networks:
         self.parts[-2][:] = SMALL * rng.standard_normal(self.parts[-2].shape)
 
     def gradient(self, bags: RaggedArray, signs: Array, shares: Array, rng: np.random.Generator) -> Singles:
-        """Slopes of the mean logistic loss of every network, with units dropped at random, in all parameters."""
+        """Slopes of the mean loss of every network, with units dropped at random, in all parameters."""
         *layers, both, bias = self.parts
         copies, count, tokens = self.recipe.networks, self.recipe.queries, len(bags.vectors)
         hidden: list[Any] = [bags.vectors[None]]
@@ -395,7 +396,7 @@ class _Networks:
         # every query of every network sees the bags as sequences of its own
         starts = starts_of(np.tile(bags.lengths, copies * count))
         outputs = pool_outputs(*pair, starts).reshape(copies, count, -1).sum(axis=1) + bias  # (k, n)
-        upstream = -signs * shares * expit(-signs * outputs)
+        upstream = shares * loss_slope(self.loss, outputs, signs)
         pulled = pool_gradient(np.repeat(upstream[:, None], count, axis=1).ravel(), *pair, starts)
         stacked = np.stack([pulled.scores, pulled.values]).reshape(2, copies, count, tokens).transpose(1, 0, 2, 3)
         slopes = stacked.reshape(copies, 2 * count, tokens).astype(np.float32)

@@ -129,14 +129,14 @@ class BagChoice(Shown):
             for kind, (gain, error) in self.gains.items()
         ) + ("" if "network" in self.gains else ", network not better in the first fold")
         if self.instance_map == "linear":
-            start = "the instances are taken as they are, as no map lowers the validated log loss clearly"
+            start = "the instances are taken as they are, as no map lowers the validated loss clearly"
         else:
-            start = f"the map '{self.instance_map}' of the instances lowers the validated log loss clearly"
+            start = f"the map '{self.instance_map}' of the instances lowers the validated loss clearly"
         loss = self.log_losses[self.instance_map]
         end = (
             ""
             if loss < sum(self.constant_losses)
-            else "; the same answer for every bag is as good, so nothing here predicts the label"
+            else "; the same answer for every bag is as good, so nothing here predicts anything"
         )
         return f"{start}: linear {self.log_losses['linear']:.4f}, {others}{end}"
 
@@ -217,8 +217,10 @@ def _losses(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], scores: Sequ
     return np.asarray(total / sum(data.weights[outside].sum() for _, outside in splits))
 
 
-def _factor(signs: Array, weights: Array, scores: Array) -> float:
-    """The factor (an inverse temperature) with which the scores have the least log loss."""
+def _factor(squared: bool, signs: Array, weights: Array, scores: Array) -> float:
+    """The factor (an inverse temperature) with which the scores have the least loss."""
+    if squared:
+        return float(np.clip((weights * signs) @ scores / max(float(weights @ scores**2), 1e-300), *FACTORS))
     found = minimize_scalar(
         lambda log: weights @ np.logaddexp(0, -signs * np.exp(log) * scores), bounds=np.log(FACTORS), method="bounded"
     )
@@ -283,7 +285,7 @@ def _calibrated(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], scores: 
     ]
 
     def factor_of(some: Sequence[tuple[Array, Array, Array]]) -> float:
-        return _factor(*(np.concatenate(column) for column in zip(*some, strict=True)))
+        return _factor(data.squared, *(np.concatenate(column) for column in zip(*some, strict=True)))
 
     others = [parts[:k] + parts[k + 1 :] or parts for k in range(len(parts))]
     crossed = [factor_of(some) * part for some, part in zip(others, scores, strict=True)]
