@@ -60,7 +60,7 @@ try {
   found = await ask(place.dataset.numbers);
   maps = element("div", "", "maps"); facts = element("section"); texts = element("section"); facts.setAttribute("aria-live", "polite");
   maps.append(map("How confidently", "median gap between pick and runner-up", "gap"), map("Sinks", "share of attention on sinks", "sink_share"), map("Does it matter", "share in what its layer adds", "contribution"));
-  place.replaceChildren(element("p", `${found.texts} texts; picks of the ${found.queries === "cls" ? "first" : "last"} token's query. Choose a head; the darker its blue, the larger the number.`), maps, facts, element("h2", "On the texts"), element("p", LEGEND, "quiet"), texts);
+  place.replaceChildren(element("p", `${found.texts} texts; picks of the ${found.queries === "cls" ? "first" : "last"} token's query. Choose a head; the stronger its blue, the larger the number.`), maps, facts, element("h2", "On the texts"), element("p", LEGEND, "quiet"), texts);
   maps.addEventListener("click", (event) => { const button = event.target.closest("button"); if (button) showHead(+button.dataset.layer, +button.dataset.head); });
   const asked = new URLSearchParams(location.search), layer = asked.get("layer"), number = asked.get("head");
   const known = layer !== null && head(+layer, +number);
