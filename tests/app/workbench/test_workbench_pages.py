@@ -438,6 +438,22 @@ class TestDynamics:
         assert answer.status_code == 400
         assert answer.json()["error"]
 
+    @pytest.mark.parametrize("id", SCENES)
+    def test_a_page_says_what_theory_is_and_where_it_differs(self, client, id):
+        page = client.get(f"/dynamics/{id}").text
+        assert page.count("Dashed: ") == 1
+        assert "<code>" not in page.split("Dashed: ")[1].split("</p>")[0]
+
+    def test_levels_follow_the_posterior_difference_until_attention_selects(self):
+        """As the page says: early steps follow the dashed line, and noisy levels stay below it in the end."""
+        heard, scene = [], SCENES["levels"]
+        scene.play(scene.read({"steps": "60"}), lambda kind, data: heard.append(data))
+        wanted = np.array(heard[0]["bars"]["theory"])
+        early, late = (np.array(heard[1 + step]["bars"]) for step in (20, 60))
+        assert np.abs(early - wanted).max() < 0.2
+        assert (late[2:] < wanted[2:] - 0.05).all()
+        assert heard[61]["lines"][1] > heard[21]["lines"][1] > heard[1]["lines"][1]
+
     def test_the_direction_reaches_its_certified_limit(self):
         frames = []
         scene = SCENES["direction"]

@@ -38,6 +38,7 @@ class Scene:
     id: str
     title: str
     sentence: str
+    theory: str  # what the dashed line is, and where it differs from what is measured
     parameters: tuple[Parameter, ...]
     play: Callable[[Mapping[str, Any], Emit], None]
 
