@@ -394,7 +394,7 @@ class TestData:
         [job] = asked
         with contextlib.redirect_stdout(io.StringIO()):
             assert fit_model(JobFolder.new(client.app.state.jobs.home, job), job.arguments).state == "finished"
-        assert "held-out rows" in client.get(job.page).text
+        assert f"held-out {'bags' if kind == 'bags' else 'rows'}" in client.get(job.page).text
         found = client.post(f"{job.page}/explain", json={"row": 1}).json()
         assert found["label"] in ("no", "yes")
         assert reason in found["reasons"][0]
