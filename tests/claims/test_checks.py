@@ -2,13 +2,14 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from whichtoken.claims import _checks
-from whichtoken.claims._checks import AtLeast, AtMost, ClaimTable, Equals, as_predicted, pool_parts
+from whichtoken.claims._checks import ClaimTable, Criterion, as_predicted, pool_parts
 from whichtoken.claims._runs import (
     each_point,
     group_by,
@@ -20,6 +21,8 @@ from whichtoken.claims._runs import (
     values_with_failures,
 )
 from whichtoken.lab import Exact, Predicted, Row, Rows
+
+AtLeast, AtMost, Equals = (partial(Criterion, comparison) for comparison in ("at least", "at most", "equal"))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import wraps
 from importlib.resources import files
 from typing import Any
 
@@ -49,7 +49,7 @@ class Criterion:
     Code and words are format strings; their fields are filled in where the criterion is used. A value of None is given there,
     because it depends on the rows.
 
-    >>> MEAN = Equals("dice.{sides}", 3.5, "mean of a die with {sides} sides", tolerance=0.2)
+    >>> MEAN = Criterion("equal", "dice.{sides}", 3.5, "mean of a die with {sides} sides", tolerance=0.2)
     >>> MEAN([3.4, 3.5, 3.6], sides=6).claim
     'mean of a die with 6 sides'
     """
@@ -125,16 +125,6 @@ class Criterion:
         """One check of many parts: it agrees if every part does."""
         code, words = self.code.format(**fields), self.words.format(**fields)
         return pooled(code, words, parts, kind=self.kind, regime=self.regime)
-
-
-AtLeast = partial(Criterion, "at least")
-AtMost = partial(Criterion, "at most")
-Equals = partial(Criterion, "equal")
-# what the authors of a paper state
-PaperAtMost = partial(AtMost, kind="paper-statement")
-# bounds that we chose
-Above = partial(Criterion, "at least", kind="our-threshold")
-Below = partial(Criterion, "at most", kind="our-threshold")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from whichtoken import datasets
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import AtLeast
+from whichtoken.claims._checks import Criterion
 from whichtoken.claims._figures import Axes, label_axes
 from whichtoken.datasets.corpora import DATA_VARIABLE, IMDB_FILES, data_file, find_data, missing_reader, packaged_file
 from whichtoken.errors import UsageError
@@ -114,8 +114,12 @@ def logit_scale(point: Any) -> float:
 
 DRAWN = 1500  # tokens kept for the figure
 # The paper's figures give no number: what they show would be refuted by a correlation that is not positive.
-VALUE = AtLeast("{claim}.value.{case}", 0.0, "{about}: correlation of E.v with the posterior difference of a token")
-SELECTION = AtLeast("{claim}.selection.{case}", 0.0, "{about}: correlation of E.p with the modulus of that difference")
+VALUE = Criterion(
+    "at least", "{claim}.value.{case}", 0.0, "{about}: correlation of E.v with the posterior difference of a token"
+)
+SELECTION = Criterion(
+    "at least", "{claim}.selection.{case}", 0.0, "{about}: correlation of E.p with the modulus of that difference"
+)
 
 
 def judge_figure(

@@ -16,7 +16,7 @@ import numpy as np
 
 from whichtoken import datasets
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Checks, Claim, ClaimTable, PaperAtMost
+from whichtoken.claims._checks import Checks, Claim, ClaimTable, Criterion
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.trained_embeddings._reviews import CORPORA, missing_reviews, review_counts
@@ -147,7 +147,8 @@ def _judge_bound(code: str, words: str, rows: Rows[Point]) -> Checks:
         (".small", "smaller-than-stated", lambda point: code != "start-bound" and point.dim < ENOUGH),
     ]
     for suffix, regime, holds in ranges:
-        bound = PaperAtMost(f"one-step.{code}{suffix}", 1.0, f"largest ratio of {words}", regime=regime)
+        code_of_all, what = f"one-step.{code}{suffix}", f"largest ratio of {words}"
+        bound = Criterion("at most", code_of_all, 1.0, what, kind="paper-statement", regime=regime)
         for source, runs in group_by(rows_where(rows, holds), "source"):
             if runs:
                 yield bound.part(source, source, Worst(max(map(RATIOS[code], runs))), on=runs)
