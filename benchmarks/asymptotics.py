@@ -24,13 +24,13 @@ from whichtoken.theory.sparse_tokens.convex_head import ConvexHead, fit_head
 from whichtoken.theory.sparse_tokens.two_step import attention_features
 
 PART = "Planning a study"
-QUESTION = "What does an exact prediction of the error cost beside simulating it?"
+QUESTION = "What does predicting the error exactly cost, compared with simulating it?"
 WHY = {
     "full simulation": {
         "win": "The theory solves for a few numbers once; a simulation has to average its noise away.",
     },
     "fast simulation": {
-        "win": "The same, though this simulation draws the attended features themselves.",
+        "win": "The same reason, although this simulation saves work by drawing the attended features directly.",
     },
 }
 

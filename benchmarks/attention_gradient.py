@@ -24,17 +24,17 @@ QUESTION = "What does the gradient of softmax attention regression cost, in time
 WHY = {
     "autograd": {
         "win": (
-            "The gradient is written down and computed in blocks, so that no matrix of all pairs of tokens is stored."
+            "The gradient is written out by hand and computed in blocks, so no matrix of all pairs of tokens is ever stored."
         ),
     },
     "scaled_dot_product_attention": {
-        "win": "The fused kernel forms the derivatives of keys and values too, which nobody asked for.",
+        "win": "The fused kernel also computes the derivatives of keys and values, which this problem does not need.",
         "even": "Both work in blocks and store no matrix of all pairs of tokens.",
     },
     "Adam": {
         "win": (
-            "Preconditioned by the Gram matrices of its own factors, descent needs a few steps where Adam, at the "
-            "best of four rates, needs dozens."
+            "Descent that is preconditioned by the Gram matrices of its own factors needs a few steps; Adam, at the best of "
+            "four rates, needs dozens."
         ),
     },
 }

@@ -15,7 +15,7 @@ from whichtoken import BagClassifier
 from whichtoken.lab.benchmark import Measure
 
 PART = "Bags"
-QUESTION = "How much memory does a fit need beside the data?"
+QUESTION = "How much memory does a fit need beyond the data itself?"
 
 BAGS, LENGTH, DIM = 10_000, 500, 64
 

@@ -31,7 +31,8 @@ from whichtoken.theory.sparse_tokens import bayes_floor
 
 PART = "Bags"
 QUESTION = (
-    "Does it classify bags as well as attention-based multiple-instance learning, and as simple summaries of a bag?"
+    "Does BagClassifier do as well as attention-based multiple-instance learning, and as well as simple summaries of each "
+    "bag?"
 )
 
 Array = NDArray[np.float64]
@@ -213,27 +214,29 @@ ABMIL, SUMMARIES, FOREST, LINEAR = (
 WHY = {
     "ABMIL as published": {
         "win": (
-            "Merged networks, small batches and a rate that falls to zero make more of few bags than a network that sees bag by "
-            "bag; where no network is needed, the linear map has far fewer parameters."
+            "Merged networks, small batches and a learning rate that falls to zero learn more from a few bags than a network "
+            "that sees one bag at a time; where no network is needed, whichtoken's linear map has far fewer parameters."
         ),
-        "even": "Five repeats do not tell the two apart.",
+        "even": "Five repeats do not separate the two.",
         "loss": (
-            "Three maps are tried before one is chosen, which takes longer on long bags; where it is more accurate, its network "
-            "finds more than what we chose."
+            "whichtoken tries three maps before it chooses one, which takes longer on long bags. Where ABMIL is more "
+            "accurate, its network finds more than the map that was chosen."
         ),
     },
     "logistic regression on mean, min, max": {
-        "win": "A summary of each feature by itself does not see which instance its values come from.",
+        "win": "A summary of each feature on its own does not show which instance its values come from.",
         "even": "The extremes of a feature say nearly as much as the instance that has them.",
         "loss": (
-            "What makes the difference was not looked into; data of more than five million numbers get the linear map only."
+            "The cause was not investigated; for data of more than five million numbers, whichtoken tries only its linear "
+            "map."
         ),
     },
     "random forest on statistics": {
-        "win": "Trees see summaries of a bag and not which instance its values come from.",
-        "even": "Trees on summaries of a bag say as much here as the instances themselves.",
+        "win": "Trees see summaries of a bag, not which instance the values come from.",
+        "even": "Here, summaries of a bag tell the trees as much as the instances themselves would.",
         "loss": (
-            "What makes the difference was not looked into; data of more than five million numbers get the linear map only."
+            "The cause was not investigated; for data of more than five million numbers, whichtoken tries only its linear "
+            "map."
         ),
     },
     "mean pooling": {"win": "One signal among a hundred instances vanishes in their mean."},

@@ -33,20 +33,29 @@ PART = "Training"
 QUESTION = "How long does a step of `<cls>` attention take on real documents?"
 WHY = {
     "PyTorch in float32": {
-        "even": "Both round to single precision; sums, and steps that a token misses, are taken in another order.",
-        "loss": "Both round to single precision; sums, and steps that a token misses, are taken in another order.",
-        "win": "Both round to single precision; sums, and steps that a token misses, are taken in another order.",
+        "even": (
+            "Both round to single precision; they take sums, and the updates of tokens that a batch does not contain, in a "
+            "different order."
+        ),
+        "loss": (
+            "Both round to single precision; they take sums, and the updates of tokens that a batch does not contain, in a "
+            "different order."
+        ),
+        "win": (
+            "Both round to single precision; they take sums, and the updates of tokens that a batch does not contain, in a "
+            "different order."
+        ),
     },
     "PyTorch on padded ids": {
         "win": (
-            "A document counts by its distinct tokens and two numbers for each, and a row of the embedding is touched "
-            "only when a batch holds its token; padded ids carry every place and every dimension through autograd."
+            "whichtoken reduces a document to its distinct tokens with two numbers each, and touches a row of the embedding "
+            "only when a batch contains its token; padded ids send every position and every dimension through autograd."
         ),
     },
     "the best PyTorch variant": {
         "win": (
-            "The same: one product and a fused optimizer save passes, but not the padding and not the rows that no "
-            "document touched."
+            "The same reason: a single product and a fused optimizer save passes over memory, but the padding and the "
+            "untouched rows remain."
         ),
     },
 }

@@ -31,15 +31,17 @@ PART = "Texts"
 QUESTION = "How many documents can one machine learn from, and what do more machines add?"
 WHY = {
     "HashingVectorizer + SGDClassifier": {
-        "win": "The values are solved exactly by a compiled ascent, and words are split by a compiled scanner.",
-        "loss": "A stream of hashes passes once over the texts, keeps nothing and chooses no setting; ours keeps all counts, "
-        "validates C and the null token, and solves to a certified gap.",
-        "even": "Both learn the same linear separation from this many documents.",
+        "win": "Compiled code splits the words and solves exactly for their values.",
+        "loss": (
+            "It hashes words in a single pass over the texts, keeps nothing and tunes nothing; whichtoken keeps all counts, "
+            "validates C and the null token, and solves to a certified gap."
+        ),
+        "even": "With this many documents, both learn the same linear separation.",
     },
     "dask-ml": {
-        "win": "Its fit passes from one partition to the next, and its scheduler handles more and smaller tasks.",
-        "even": "Starting the processes takes most of the time of both.",
-        "loss": "A stream of hashes passes once over the texts, keeps nothing and chooses no setting.",
+        "win": "Its fit moves from one partition to the next, and its scheduler handles more and smaller tasks.",
+        "even": "Both spend most of their time starting processes.",
+        "loss": "It hashes words in a single pass over the texts, keeps nothing and tunes nothing.",
     },
 }
 

@@ -20,7 +20,7 @@ from whichtoken.lab.benchmark import Measure
 from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, certify, minimal_deletions
 
 PART = "Texts"
-QUESTION = "Are the smallest deletions that flip a decision really the smallest, and how long do they take?"
+QUESTION = "Are the smallest deletions that flip a decision really the smallest, and how long does finding them take?"
 
 DOCUMENTS, ATTACKS, REVIEWS = 500, 10_000, 6000
 

@@ -23,8 +23,8 @@ QUESTION = "Does a run end where the theory says, and how long does it take?"
 WHY = {
     "a PyTorch autograd loop": {
         "win": (
-            "Steps are compiled, and gradients are taken as differences to the winning token in the log domain: once "
-            "a token wins, the textbook form is rounding and its run leaves the way to the limit."
+            "Steps are compiled, and gradients are computed as differences to the winning token in the log domain. Once a "
+            "token wins, the textbook formula is nothing but rounding error, and its run drifts off the path to the limit."
         ),
     },
 }

@@ -22,7 +22,7 @@ QUESTION = "How long does a step of the group transformer take?"
 WHY = {
     "PyTorch autograd": {
         "win": (
-            "One compiled pass makes loss and gradient without writing out tokens or graph; the fewer groups, the "
+            "One compiled pass computes loss and gradient without writing out the tokens or a graph; the fewer groups, the "
             "less there is to save."
         ),
     },

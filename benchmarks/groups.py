@@ -26,28 +26,35 @@ from whichtoken.lab.benchmark import CPU, Beside, Cases, Measure, cpu_seconds
 from ._tables import TABLES, Table, boosted, read_table
 
 PART = "Tables"
-QUESTION = "Does it find the group of columns that matters, and does it predict as well as the usual models?"
+QUESTION = (
+    "Does GroupClassifier find the group of columns that matters, and does it predict as well as the usual models?"
+)
 WHY = {
     "skglm's group logistic regression": {
         "win": (
-            "A group lasso shrinks what it selects and, tuned for prediction, keeps more groups than needed; "
-            "attention selects and the readout is fitted afresh, without that shrinkage."
+            "A group lasso shrinks what it selects and, tuned for prediction, keeps more groups than it needs; whichtoken "
+            "selects by attention and then refits the readout without that shrinkage."
         ),
-        "even": "Nearly every group carries something here, so that shrinking them costs little.",
-        "loss": "Groups are ranked again in every fold, where the group lasso follows one path of penalties.",
+        "even": "Nearly every group carries some signal here, so shrinking them costs little.",
+        "loss": "whichtoken ranks the groups again in every fold; the group lasso follows one path of penalties.",
     },
     "logistic regression": {
-        "win": "It has to learn ten times as many coefficients, because it cannot know which group matters.",
-        "even": "Nearly every group carries something here, so nearly all are kept, and it is the same model.",
-        "loss": "Groups that a validation on few rows leaves out carry something too.",
+        "win": (
+            "Logistic regression has to learn ten times as many coefficients, because it cannot know which group matters."
+        ),
+        "even": "Nearly every group carries some signal here, so nearly all are kept, and both are the same model.",
+        "loss": "Groups that validation on a few rows leaves out carry some signal too.",
     },
     "interpret's EBM": {
         "win": (
-            "It boosts a curve for every column in many small rounds, and has to learn two hundred of them where ten "
+            "EBM boosts a curve for every column in many small rounds, and has to learn two hundred curves where ten "
             "coefficients decide."
         ),
-        "even": "On this table curves and pairs of columns predict no better than sums over groups.",
-        "loss": "It averages many machines with pairs of columns and leaves none out; ours keeps a few groups of a small table.",
+        "even": "On this table, curves and pairs of columns predict no better than sums over groups.",
+        "loss": (
+            "EBM averages many models with pairs of columns and leaves no column out; whichtoken keeps only a few groups of a "
+            "small table."
+        ),
     },
 }
 

@@ -47,40 +47,50 @@ from whichtoken.lab.benchmark import CPU, Beside, Cases, Measure
 from whichtoken.tables import read_table
 
 PART = "Transformers"
-QUESTION = "What does looking into an encoder cost, and whose ranking of tokens is truest to its decision?"
+QUESTION = "What does looking into an encoder cost, and which ranking of tokens is most faithful to its decision?"
 WHY = {
     "captum's integrated gradients": {
-        "win": "With all selections held a transformer is linear: one forward and one backward pass instead of many.",
-        "loss": "The embedding of a reaction depends on many tokens at once; shares rank them no better.",
-        "even": "Both put nearly the same tokens first, or need the same few passes.",
+        "win": "With all selections held fixed, a transformer is linear: one forward and one backward pass replace many.",
+        "loss": "The embedding of a reaction depends on many tokens at once, and token shares rank those less well.",
+        "even": "Both put nearly the same tokens first, or need about as many passes.",
     },
     "captum's feature ablation": {
-        "win": "With all selections held a transformer is linear: one forward and one backward pass instead of many.",
-        "loss": "The embedding of a reaction depends on many tokens at once; shares rank them no better.",
-        "even": "Both put nearly the same tokens first, or need the same few passes.",
+        "win": "With all selections held fixed, a transformer is linear: one forward and one backward pass replace many.",
+        "loss": "The embedding of a reaction depends on many tokens at once, and token shares rank those less well.",
+        "even": "Both put nearly the same tokens first, or need about as many passes.",
     },
     "AttnLRP (lxt's rules)": {
-        "win": "Shares leave out what would change if attention changed; on these texts that ranks tokens better.",
-        "loss": "AttnLRP also lets relevance flow through queries and keys, in one pass as well.",
-        "even": "Both put nearly the same tokens first, or need the same few passes.",
+        "win": (
+            "Token shares leave out what would change if attention changed; that saves time, and on some texts it ranks the "
+            "tokens better."
+        ),
+        "loss": "AttnLRP also lets relevance flow through queries and keys, and needs a single pass too.",
+        "even": "Both put nearly the same tokens first, or need about as many passes.",
     },
     "gradient x input": {
-        "win": "A gradient follows every nonlinearity at once; holding the selections keeps what was used.",
-        "loss": "It ranks the tokens of a reaction as well, or takes less time: nothing is held, one backward pass is all.",
-        "even": "Both put nearly the same tokens first, or need the same few passes.",
+        "win": (
+            "A gradient reacts to every nonlinearity at once; holding the selections fixed keeps what was actually used."
+        ),
+        "loss": (
+            "It holds nothing fixed and needs a single backward pass, which takes less time; on reactions it ranks the tokens "
+            "as well."
+        ),
+        "even": "Both put nearly the same tokens first, or need about as many passes.",
     },
     "attention rollout": {
-        "win": "Rollout knows the weights alone, not what the tokens carry.",
-        "loss": "The embedding of a reaction depends on many tokens at once; shares rank them no better.",
-        "even": "Both put nearly the same tokens first, or need the same few passes.",
+        "win": "Rollout knows only the attention weights, not what the tokens carry.",
+        "loss": "The embedding of a reaction depends on many tokens at once, and token shares rank those less well.",
+        "even": "Both put nearly the same tokens first, or need about as many passes.",
     },
     "random order": {
-        "win": "A ranking that knows nothing.",
-        "loss": "The embedding of a reaction depends on many tokens at once; shares rank them no better.",
-        "even": "Both put nearly the same tokens first, or need the same few passes.",
+        "win": "A random order knows nothing about the model.",
+        "loss": "The embedding of a reaction depends on many tokens at once, and token shares rank those less well.",
+        "even": "Both put nearly the same tokens first, or need about as many passes.",
     },
     "largest weight": {
-        "win": "The weight also depends on all tokens that were never in question; the gap on the best rival."
+        "win": (
+            "A weight also depends on all the tokens that were never in competition; the gap compares with the best rival."
+        )
     },
     "entropy": {"win": "Entropy does not know which token leads."},
 }

@@ -18,8 +18,8 @@ QUESTION = "How fast is the limit of a key-query matrix found in l_p norms?"
 WHY = {
     "cvxpy + Clarabel": {
         "win": (
-            "Constraints are rank-one matrices and few of them are tight, which an interior-point method of our own "
-            "uses; cvxpy adds a power cone for every entry of the matrix."
+            "The constraints are rank-one matrices and few of them are tight, which whichtoken's interior-point method "
+            "exploits; cvxpy adds a power cone for every entry of the matrix."
         ),
     },
 }

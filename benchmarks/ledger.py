@@ -10,7 +10,7 @@ from pathlib import Path
 from whichtoken.lab.benchmark import Measure, seconds
 
 PART = "The program itself"
-QUESTION = "What does the laboratory cost for each point that it runs?"
+QUESTION = "How much overhead does the laboratory add to each point that it runs?"
 
 POINTS = 10_000
 TINY = '''"""Points that compute nothing.

@@ -17,14 +17,14 @@ from whichtoken.optim import MirrorDescent
 from whichtoken.optim.mirror_descent import mirror_step
 
 PART = "Transformers"
-QUESTION = "What does a step of mirror descent cost beside SGD?"
+QUESTION = "What does a step of mirror descent cost, compared with SGD?"
 WHY = {
     "torch.optim.SGD": {
-        "win": "At p = 2 the step is that of SGD, and without momentum it has no buffer to read and write.",
-        "even": "At p = 2 with momentum both do the same work.",
+        "win": "At p = 2 the step is the same as that of SGD, and without momentum there is no buffer to read and write.",
+        "even": "At p = 2 with momentum, both do the same work.",
         "loss": (
-            "The dual variable is raised to a power entry by entry, which SGD need not do: some seventy vector "
-            "instructions for a vector of entries, while the next ones are on their way from memory."
+            "Mirror descent raises the dual variable to a power, entry by entry, which SGD need not do: about seventy vector "
+            "instructions for each vector of entries, executed while the next entries arrive from memory."
         ),
     },
 }

@@ -23,8 +23,8 @@ QUESTION = "How long do a thousand steps of each optimizer take on one head?"
 WHY = {
     "a torch loop": {
         "win": (
-            "Matrices of ten by ten take less time than the calls of Python and autograd around them; ours are "
-            "compiled, many steps at a time."
+            "On matrices of ten by ten, the arithmetic takes less time than the Python and autograd calls around it; "
+            "whichtoken compiles many steps into one call."
         ),
     },
 }

@@ -28,20 +28,20 @@ QUESTION = "Does the gap of a pick tell right picks from wrong ones?"
 WHY = {
     "attention weight": {
         "win": (
-            "A weight is small where symmetric atoms share it, and large where all rivals are poor; the gap asks for "
-            "the best real rival."
+            "A weight is small where symmetric atoms share it, and large where all rivals are poor; the gap compares with the "
+            "best real rival."
         ),
     },
     "gap to any other atom, symmetric ones too": {
-        "win": "Symmetric atoms are no rivals.",
+        "win": "Symmetric atoms are not rivals.",
     },
     "attention weight of all symmetric atoms together": {
-        "win": "The weight also depends on all the tokens that were never in question.",
+        "win": "The weight also depends on all the tokens that were never in competition.",
     },
     "the mapper's own confidence": {
         "win": (
-            "Its whole procedure errs far less, and has few mistakes left that its confidence could tell apart; this "
-            "compares confidences, not maps."
+            "The mapper's whole procedure makes far fewer mistakes, and leaves few for its confidence to detect. This row "
+            "compares confidences, not the quality of the maps."
         ),
     },
 }
@@ -122,7 +122,7 @@ def measure() -> Iterator[Measure]:
         detail = f"{100 * ours:.2f} % against {100 * theirs:.2f} %, {100 * gap.risk(1.0):.2f} % without abstaining"
         limit = 0.6 if key == "weight" else 1.0
         what = f"error at 80 % coverage over that of the {name}"
-        beside = Beside(name, 100 * ours, 100 * theirs, "% wrong of the surest 80 %")
+        beside = Beside(name, 100 * ours, 100 * theirs, "% wrong among the most confident 80 %")
         yield Measure(case, what, ours / theirs, limit, at_least=False, detail=detail, beside=beside)
     own = PickConfidence(picks["own"], picks["own_right"], reaction)
     detail = f"{gap.auroc:.3f} against {own.auroc:.3f} for the picks of its procedure, {100 * own.risk(1.0):.2f} % of them wrong"

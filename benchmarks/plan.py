@@ -35,17 +35,18 @@ from .bags import digit_bags
 from .text_few import CORPORA
 
 PART = "Planning a study"
-QUESTION = "Does the interval that the planner promises hold the error of the larger study, and is it narrow enough to be of use?"
+QUESTION = "Does the planner's interval cover the error of the larger study, and is it narrow enough to be useful?"
 WHY = {
     "power law": {
         "win": (
-            "Where the pilot does not contradict it, the theory of sparse tokens leaves little open; elsewhere the family of "
-            "curves has sensible limits, while three free numbers through three uncertain errors may go anywhere."
+            "Where the pilot does not contradict the theory of sparse tokens, the theory leaves little open. Elsewhere the "
+            "planner's family of curves has sensible limits, while three free numbers fitted to three uncertain errors may go "
+            "anywhere."
         ),
-        "even": "On so few pilots both hold about as many of the errors.",
+        "even": "On so few pilots, both cover about as many of the errors.",
         "loss": (
-            "The power law's interval is several times as wide and holds nearly everything; ours is meant to hold nine in ten, "
-            "and the uncertainty of a small pilot is still a little larger than it says."
+            "The power law's interval is several times as wide and covers nearly every error. The planner's is meant to cover "
+            "nine in ten, and the uncertainty of a small pilot is still slightly larger than it says."
         ),
     },
 }
@@ -173,7 +174,7 @@ def _summary(name: str, cases: list[Case]) -> Iterator[Measure]:
     detail = f"{hits} of {len(cases)} ({interval.low:.2f} .. {interval.high:.2f}); missed: {missed or 'none'}"
     naive = sum(case.naively_covered for case in cases)
     reach = Beside(
-        "power law", 100 * hits / len(cases), 100 * naive / len(cases), "% of the errors held, 90 promised", True
+        "power law", 100 * hits / len(cases), 100 * naive / len(cases), "% of errors covered, 90 promised", True
     )
     yield Measure(name, "coverage of the 90 % interval", hits / len(cases), 0.85, detail=detail, beside=reach)
     widths = np.array([(case.high - case.low, max(case.naive[1] - case.naive[0], 1e-6)) for case in cases])

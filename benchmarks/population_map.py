@@ -17,11 +17,12 @@ from whichtoken.lab.benchmark import Measure, cpu_seconds, speed_up
 from whichtoken.theory.group_sparse import population_map
 
 PART = "Training"
-QUESTION = "What does gradient descent on the population cost beside sampling it?"
+QUESTION = "What does gradient descent on the population cost, compared with sampling?"
 WHY = {
     "Monte Carlo batches": {
         "win": (
-            "Two margins carry all of the population: a quadrature in two dimensions has no noise to average away."
+            "Two margins determine the whole population, so a quadrature in two dimensions replaces sampling and has no noise "
+            "to average away."
         ),
     },
 }

@@ -23,9 +23,7 @@ PART = "Texts"
 QUESTION = "How long does it take to turn raw reviews into counts?"
 WHY = {
     "review by review": {
-        "win": (
-            "Every distinct word is cleaned, stemmed and cut into pieces once, not once for each time that it is used."
-        ),
+        "win": "Each distinct word is cleaned, stemmed and split into pieces once, rather than every time it occurs.",
     },
 }
 

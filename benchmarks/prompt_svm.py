@@ -19,8 +19,8 @@ QUESTION = "How fast is the limit of a trained prompt found, or proven not to ex
 WHY = {
     "cvxpy + Clarabel": {
         "win": (
-            "Few tokens compete for the margin: the problem is solved on a handful of rows at a time and certified on "
-            "all, while a general cone solver factorizes all rows at once."
+            "Few tokens compete for the margin: whichtoken solves for a handful of rows at a time and certifies the result on "
+            "all of them, while a general cone solver factorizes all rows at once."
         ),
     },
 }

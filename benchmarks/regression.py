@@ -25,20 +25,24 @@ from whichtoken.datasets import AttentionRegression
 from whichtoken.lab.benchmark import CPU, Beside, Measure, cpu_seconds
 
 PART = "Tables"
-QUESTION = "Should I take an attention head for regression?"
+QUESTION = "Should I use an attention head for regression?"
 WHY = {
     "least squares": {
         "win": (
-            "By a few tenths of a per cent, whose cause was not looked into: no reason to take a head for a table."
+            "By a few tenths of a percent, for a reason that was not investigated; that is not a reason to use a head for a "
+            "table."
         ),
         "loss": (
-            "On linear data with noise least squares is the best there is, and one factorization; a head has the error of its "
-            "context on top, and is trained in steps."
+            "On linear data with noise, least squares is the best there is and takes one factorization; a head adds the error "
+            "of its context, and is trained in steps."
         ),
     },
     "kernel ridge regression": {
-        "win": "Two small factors are trained in a few steps; the kernel is solved anew for every ridge, width and fold.",
-        "even": "On nearly linear data a kernel finds nothing that a linear answer lacks.",
+        "win": (
+            "Two small factors are trained in a few steps; kernel ridge regression is solved again for every ridge, width and "
+            "fold."
+        ),
+        "even": "On nearly linear data, a kernel finds nothing that a linear model misses.",
     },
 }
 

@@ -21,21 +21,21 @@ from whichtoken.margin import MarginCertificate, key_query_svm
 from whichtoken.margin.certificate import OPTIMAL_GAP
 
 PART = "Max-margin problems"
-QUESTION = "How fast is it found in the nuclear and the spectral norm, where Muon ends?"
+QUESTION = "How fast is the limit found in the nuclear norm, and in the spectral norm, where Muon ends?"
 WHY = {
     "cvxpy + SCS": {
         "win": (
-            "The constraints are few rank-one matrices, so our interior-point method works in their space; SCS sees a "
-            "semidefinite program of twice the dimension."
+            "The constraints are a few rank-one matrices, so whichtoken's interior-point method works in their space; SCS "
+            "gets a semidefinite program of twice the dimension."
         ),
     },
     "cvxpy + CLARABEL": {
-        "win": "The same, and Clarabel factorizes the whole semidefinite cone in every step.",
+        "win": "The same reason, and Clarabel factorizes the whole semidefinite cone in every step.",
     },
     "HiGHS": {
         "win": (
-            "An interior-point method needs some twenty steps on few rows; the simplex method visits many corners of "
-            "a linear program with thousands of columns."
+            "An interior-point method needs about twenty steps on a few rows; the simplex method visits many corners of a "
+            "linear program with thousands of columns."
         ),
     },
 }

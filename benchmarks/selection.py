@@ -26,22 +26,24 @@ from whichtoken.lab.benchmark import Beside, Cases, Measure, cpu_seconds
 from .groups import group_lasso
 
 PART = "Tables"
-QUESTION = "How often does it find the group of columns that matters, and how often one that does not?"
+QUESTION = "How often does GroupClassifier find the group of columns that matters, and how often one that does not?"
 SKGLM, STABILITY, KNOCKOFFS = "skglm's group logistic regression", "stability selection", "hidimstat's knockoffs"
 WHY = {
     "skglm's group logistic regression": {
-        "win": "A penalty that is tuned for prediction bounds no error.",
-        "loss": "It bounds no error: it keeps the right group with several wrong ones.",
-        "even": "It finds the right group too, with several wrong ones, as it bounds no error.",
+        "win": "A penalty tuned for prediction does not bound the share of wrong groups.",
+        "loss": "The group lasso finds the right group more often, with several wrong ones: it does not bound their share.",
+        "even": "The group lasso finds the right group too, along with several wrong ones: it does not bound their share.",
     },
     "stability selection": {
-        "win": "Halves of the rows have half the information.",
-        "loss": "It asks which group is strongest, not whether a group adds to all others.",
-        "even": "One strong group is found by both.",
+        "win": "Stability selection works on halves of the rows, which hold half the information.",
+        "loss": "Stability selection asks which group is strongest, not whether a group adds to all the others.",
+        "even": "Both find a single strong group.",
     },
     "hidimstat's knockoffs": {
-        "win": "Knockoffs need about one over the false discovery rate discoveries, here twenty, before they select any.",
-        "even": "Nothing is found by either.",
+        "win": (
+            "Knockoffs select nothing until about as many groups stand out as one over the false discovery rate, here twenty."
+        ),
+        "even": "Neither finds anything.",
     },
 }
 

@@ -23,8 +23,8 @@ QUESTION = "How fast is the limit of a `<cls>` vector found over a vocabulary?"
 WHY = {
     "cvxpy + Clarabel": {
         "win": (
-            "Dual ascent finds the few tight pairs, which are then solved exactly; the cone solver sees every pair "
-            "written out."
+            "Dual ascent finds the few tight pairs, which are then solved exactly; the cone solver gets every pair written "
+            "out."
         ),
     },
 }

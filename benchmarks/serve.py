@@ -24,7 +24,7 @@ import numpy as np
 from whichtoken.lab.benchmark import Measure
 
 PART = "The program itself"
-QUESTION = "Does the workbench answer in time under load?"
+QUESTION = "Does the workbench respond in time under load?"
 
 RATE, SECONDS, CLIENTS = 200, 60, 24
 PAGES = (

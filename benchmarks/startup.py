@@ -25,7 +25,7 @@ from whichtoken.errors import UsageError
 from whichtoken.lab.benchmark import CPU, Measure
 
 PART = "The program itself"
-QUESTION = "How long does a newcomer wait, and for how much to be installed?"
+QUESTION = "How long does a newcomer wait, and how much has to be installed?"
 
 TEXTS = 3000
 SENTENCE = "An effective but dull film that never comes alive at all."

@@ -27,23 +27,37 @@ from whichtoken.estimators import BagRegressor, TextRegressor
 from whichtoken.lab.benchmark import CPU, Beside, Cases, Measure, cpu_seconds
 
 PART = "Texts"
-QUESTION = "Are numbers and several labels learned as well as by the linear models that people take for them?"
+QUESTION = "Are numbers and multiple labels predicted as well as by the usual linear models?"
 WHY: dict[str, dict[str, str]] = {
     "TF-IDF + ridge regression": {
-        "win": "On long reviews, by two hundredths of R2; which of attention, null token and start makes it was not looked into.",
-        "even": "On short snippets both are lines in the words.",
-        "loss": "Null token and attention are chosen on held-out texts, too; ridge regression only chooses its ridge.",
+        "win": (
+            "By two hundredths of R2 on long reviews; whether attention, the null token or the starting point makes the "
+            "difference was not investigated."
+        ),
+        "even": "On short snippets, both are linear in the words.",
+        "loss": (
+            "whichtoken also chooses a null token and attention on held-out texts; ridge regression chooses only its ridge."
+        ),
     },
     "TF-IDF + logistic regression for each label": {
-        "win": "All labels share one attention and one choice of settings; the peer chooses a ridge for each of them.",
+        "win": "All labels share one attention and one choice of settings; the alternative chooses a ridge for each label.",
     },
     "mean pooling + ridge regression": {
-        "win": "One picture decides, a mean dilutes it, and no line of its pixels tells a digit: validation takes the network.",
-        "loss": "Three maps are compared by cross-validation, and networks trained for each fold; the peer solves one system.",
+        "win": (
+            "One picture decides, and a mean dilutes it. No linear function of the pixels recognizes a digit, so validation "
+            "chooses the network."
+        ),
+        "loss": (
+            "whichtoken compares three maps by cross-validation and trains networks for each fold; the alternative solves one "
+            "linear system."
+        ),
     },
     "mean pooling + logistic regression for each label": {
-        "win": "One picture decides, a mean dilutes it, and no line of its pixels tells a digit: validation takes the network.",
-        "loss": "Three maps are compared by cross-validation, and networks trained for each fold and label.",
+        "win": (
+            "One picture decides, and a mean dilutes it. No linear function of the pixels recognizes a digit, so validation "
+            "chooses the network."
+        ),
+        "loss": "whichtoken compares three maps by cross-validation and trains networks for each fold and label.",
     },
 }
 

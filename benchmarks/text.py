@@ -27,21 +27,22 @@ from whichtoken.lab.benchmark import CPU, Beside, Measure
 
 PART = "Texts"
 QUESTION = (
-    "Does it classify reviews as well as TF-IDF with logistic regression, and what do its reasons cost beside LIME's?"
+    "Does TextClassifier do as well on reviews as TF-IDF with logistic regression, and what do its reasons cost, compared "
+    "with LIME's?"
 )
 WHY = {
     "TF-IDF + logistic regression": {
         "win": (
-            "C is sought along a short walk on a part of the documents, where the peer fits ten values in five folds; why "
-            "pairs of words gain a little accuracy was not looked into."
+            "whichtoken tries a few values of C on part of the documents, where the alternative fits ten values in five "
+            "folds. Why pairs of words gain a little accuracy was not investigated."
         ),
-        "even": "With one query the decision is that of a linear bag of words, so a linear model has much the same.",
+        "even": "With one query, the decision is that of a linear bag of words, so a linear model learns much the same.",
     },
     "LIME": {
-        "even": "Its line is fitted to the same model, and four documents say little.",
+        "even": "LIME's line is fitted to the same model, and four documents say little.",
         "win": (
-            "The decision is linear in attention weights that are known, so the reasons are read off; LIME asks the "
-            "model 5000 times and fits a line to the answers."
+            "The decision is linear in attention weights that are known, so the reasons can be read off; LIME asks the model "
+            "5000 times and fits a line to the answers."
         ),
     },
 }

@@ -28,20 +28,23 @@ from whichtoken.lab.benchmark import CPU, Beside, Measure
 
 PART = "Texts"
 QUESTION = (
-    "How good are its defaults on corpora with official splits, on short texts, and how honest are its probabilities?"
+    "How good are TextClassifier's defaults on corpora with official splits and on short texts, and how honest are its "
+    "probabilities?"
 )
 WHY = {
     "TF-IDF + logistic regression": {
-        "win": "Strong words outweigh weak ones, and a null token keeps short texts from being too sure.",
-        "even": "With whole documents and few classes a linear model knows as much.",
+        "win": (
+            "Strong words outweigh weak ones, and a null token keeps the model from being too confident about short texts."
+        ),
+        "even": "On whole documents with few classes, a linear model knows as much.",
         "loss": (
-            "Its probabilities are a little less sure than they could be where there are many classes or ten words, "
-            "and the choice of C, loss and null token takes time."
+            "With many classes, or with ten words, whichtoken's probabilities are slightly less confident than they could be; "
+            "and choosing C, the loss and the null token takes time."
         ),
     },
     "linear SVM": {
-        "win": "By less than a point; both are linear in the words, and what makes the difference was not looked into.",
-        "even": "Their decisions are nearly the same; the SVM has no probabilities.",
+        "win": "By less than a point; both are linear in the words, and the cause was not investigated.",
+        "even": "The decisions are nearly the same; the SVM gives no probabilities.",
     },
 }
 

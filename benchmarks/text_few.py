@@ -38,30 +38,32 @@ from whichtoken.lab.benchmark import CPU, Beside, Measure
 from whichtoken.theory.trained_embeddings.score_descent import Scores
 
 PART = "Texts"
-QUESTION = "How good is it with 128, 512 or 2000 labeled short texts, with vectors of words and with an encoder?"
+QUESTION = (
+    "How accurate is TextClassifier with 128, 512 or 2000 labeled short texts, with word vectors and with an encoder?"
+)
 PEER, MACHINE, MINILM, STATIC = (
     "TF-IDF + logistic regression", "linear SVM", "MiniLM + logistic regression", "distilled vectors + logistic regression",
 )  # fmt: skip
 WHY = {
     "TF-IDF + logistic regression": {
-        "win": "Vectors give a value to words that the few labeled texts do not hold.",
+        "win": "Word vectors give a value to words that the few labeled texts do not contain.",
         "even": "The words of the labeled texts are enough, or the vectors say little about the labels.",
-        "loss": "What makes the difference was not looked into.",
+        "loss": "The cause was not investigated.",
     },
     "linear SVM": {
-        "win": "Vectors give a value to words that the few labeled texts do not hold.",
+        "win": "Word vectors give a value to words that the few labeled texts do not contain.",
         "even": "The words of the labeled texts are enough, or the vectors say little about the labels.",
-        "loss": "What makes the difference was not looked into.",
+        "loss": "The cause was not investigated.",
     },
     "MiniLM + logistic regression": {
-        "win": "What makes the difference was not looked into; single words have values of their own here.",
-        "even": "Both know about the same.",
-        "loss": "An encoder reads words in their context, a bag of words does not.",
+        "win": "Single words have values of their own here; whether that makes the difference was not investigated.",
+        "even": "Both know about as much.",
+        "loss": "An encoder reads words in context; a bag of words does not.",
     },
     "distilled vectors + logistic regression": {
-        "win": "Single words have values of their own beside those of their vectors.",
-        "even": "With few labels the vectors decide nearly everything.",
-        "loss": "What makes the difference was not looked into.",
+        "win": "Single words have values of their own in addition to those of their vectors.",
+        "even": "With few labels, the vectors decide nearly everything.",
+        "loss": "The cause was not investigated.",
     },
 }
 

@@ -23,7 +23,7 @@ from whichtoken import TextClassifier
 from whichtoken.lab.benchmark import Measure
 
 PART = "Texts"
-QUESTION = "Does a million documents fit into the memory of a laptop?"
+QUESTION = "Do a million documents fit into the memory of a laptop?"
 
 DOCUMENTS, LENGTH, WORDS = 1_000_000, 100, 50_000
 LIMIT = 4.0  # GB

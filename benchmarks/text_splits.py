@@ -29,16 +29,19 @@ from whichtoken.datasets.review_files import read_imdb
 from whichtoken.lab.benchmark import CPU, Beside, Measure
 
 PART = "Texts"
-QUESTION = "How good and how fast are words, pairs and the choice between them, over ten random splits of each corpus?"
+QUESTION = (
+    "How accurate and how fast are words, pairs of words, and the automatic choice between them, over ten random splits of "
+    "each corpus?"
+)
 WHY = {
     "TF-IDF + logistic regression": {
         "win": "Strong words outweigh weak ones, and each trial starts from the values of the one before.",
         "even": "Both are linear in the words.",
-        "loss": "Its validation tries a null token and a step of the attention too, which takes time.",
+        "loss": "Validation also tries a null token and a step of the attention, which takes time.",
     },
     "linear SVM": {
         "win": "By less than a point; both are linear in the words.",
-        "even": "Their decisions are nearly the same; the SVM has no probabilities.",
+        "even": "The decisions are nearly the same; the SVM gives no probabilities.",
         "loss": "By less than a point; both are linear in the words.",
     },
 }

@@ -26,8 +26,8 @@ QUESTION = "How long does a gradient of two layers of attention take on real doc
 WHY = {
     "the literal PyTorch code": {
         "win": (
-            "Everything behind the first layer depends on the embeddings through one small Gram matrix per document "
-            "of its distinct tokens; the literal code carries every place and every dimension."
+            "Everything after the first layer depends on the embeddings only through a small Gram matrix of each document's "
+            "distinct tokens; the literal code carries every position and every dimension."
         ),
     },
 }

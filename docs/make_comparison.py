@@ -5,7 +5,7 @@
     python docs/make_comparison.py --check    # says what is wrong and writes nothing
 
 Numbers come from the record; the question and the sentences that explain a result stand in the file of the benchmark, beside
-what they speak of. It ends with a list and exit code 1 if a result has no sentence: no new loss slips in unexplained.
+what they speak of. It ends with a list and exit code 1 if a result has no sentence, so that no new loss slips in unexplained.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PARTS = (
 WORDS = {"loss": "lost", "even": "even", "win": "won"}
 TITLE = """# How whichtoken compares with the alternatives
 
-`python docs/make_comparison.py` writes this page from the last run of each benchmark. Both sides get the same data
-and one thread. A peer runs with its own defaults or with the recipe that its authors publish. Compilation and other
-warm-up do not count. Times are processor time unless a row says wall time, and both sides of a ratio come from the
-same run. A result is *even* if the 95 % interval of the difference contains zero or, without an interval, if the two
-numbers are within a tenth of each other.
+Both sides get the same data and one thread. An alternative runs with its own defaults or with the recipe that its authors
+publish. Compilation and other warm-up do not count. Times are processor time unless a row says wall time, and both
+sides of a ratio come from the same run. A result is *even* if the 95 % interval of the difference contains zero or,
+without an interval, if the two numbers are within a tenth of each other. `whichtoken bench NAME` measures a table again on
+your machine; `python docs/make_comparison.py` writes this page from the last run of each.
 """
 
 
@@ -127,9 +127,9 @@ def render(tables: list[Table]) -> str:
     run, missing = [table for table in tables if table.measures], [table for table in tables if not table.measures]
     coverage = f"{len(run)} of {len(tables)} benchmarks"
     parts = [TITLE, _losses(run, coverage), _summary(run), f"{_conditions(run)}Run so far: {coverage}.\n"]
-    for part in dict.fromkeys(table.part for table in run):
+    for part, tables in _parts(run):
         parts.append(f"## {part}\n")
-        parts += [_section(table) for table in run if table.part == part]
+        parts += [_section(table) for table in tables]
     if missing:
         parts.append(_missing(missing))
     return "\n".join(parts)
@@ -152,18 +152,27 @@ def _conditions(run: list[Table]) -> str:
 
 
 def _summary(run: list[Table]) -> str:
-    """One line for each benchmark and peer, those with losses first."""
-    lines = []
-    for table in run:
-        for peer in table.peers:
-            rows = [row for row in table.rows if row.beside.peer == peer]
-            number = Counter(row.beside.result for row in rows)
-            words = ", ".join(f"{WORDS[result]} {number[result]}" for result in WORDS if number[result])
-            cells = [f"[{table.part}: {table.name}](#bench-{table.name})", peer, words, "; ".join(_ranges(rows))]
-            lines.append((not number["loss"], not number["even"], _line(cells)))
-    lines.sort(key=lambda line: line[:2])
-    head = [_line(["capability", "alternative", "results", "whichtoken is"]), _line(["---"] * 4)]
-    return "## All results in short\n\n" + "\n".join([*head, *(line for *_, line in lines)]) + "\n"
+    """A table for each part, with one line for each benchmark and alternative, those with losses first."""
+    lines = ["## All results in short\n"]
+    for part, tables in _parts(run):
+        found = []
+        for table in tables:
+            for peer in table.peers:
+                rows = [row for row in table.rows if row.beside.peer == peer]
+                number = Counter(row.beside.result for row in rows)
+                words = ", ".join(f"{WORDS[result]} {number[result]}" for result in WORDS if number[result])
+                cells = [f"[{table.name}](#bench-{table.name})", peer, words, "; ".join(_ranges(rows))]
+                found.append((not number["loss"], not number["even"], _line(cells)))
+        if found:
+            found.sort(key=lambda line: line[:2])
+            lines += [_line([part, "alternative", "results", "whichtoken is"]), _line(["---"] * 4)]
+            lines += [*(line for *_, line in found), ""]
+    return "\n".join(lines)
+
+
+def _parts(run: list[Table]) -> Iterator[tuple[str, list[Table]]]:
+    for part in dict.fromkeys(table.part for table in run):
+        yield part, [table for table in run if table.part == part]
 
 
 def _ranges(rows: list[Row]) -> Iterator[str]:
@@ -185,22 +194,26 @@ def _ranges(rows: list[Row]) -> Iterator[str]:
             words = f"{apart[0]:+.2g}" + (f" to {apart[-1]:+.2g}" if len(apart) > 1 else "")
             yield f"{'better' if result == 'win' else 'worse'} in {quantity} ({words})"
     if even := sorted(quantity for result, quantity in found if result == "even"):
-        yield f"as good in {' and '.join(filter(None, (', '.join(even[:-1]), even[-1])))}"
+        yield f"even in {' and '.join(filter(None, (', '.join(even[:-1]), even[-1])))}"
 
 
 def _losses(run: list[Table], coverage: str) -> str:
-    lines = []
-    for table in run:
-        for peer in table.peers:
-            lost = [row for row in table.rows if row.beside.peer == peer and row.beside.result == "loss"]
-            if lost:
-                cases = "; ".join(f"{row.case}: {_phrase(row.beside)}" for row in lost)
-                lines.append(f"- **{peer}** in [{table.name}](#bench-{table.name}): {table.reason(lost[0])} ({cases}.)")
-    return (
-        "## When to take the alternative\n\n"
-        + ("\n".join(lines) or f"whichtoken lost none of the {coverage} that were run.")
-        + "\n"
-    )
+    """What whichtoken lost, and why: for each benchmark and alternative a sentence."""
+    lines = ["## When to take the alternative\n"]
+    for part, tables in _parts(run):
+        found = []
+        for table in tables:
+            for peer in table.peers:
+                lost = [row for row in table.rows if row.beside.peer == peer and row.beside.result == "loss"]
+                if lost:
+                    number = f"{len(lost)} of {sum(row.beside.peer == peer for row in table.rows)} rows lost"
+                    found.append(
+                        f"- **{peer}** ([{table.name}](#bench-{table.name}), {number}: whichtoken is "
+                        f"{', '.join(_ranges(lost))}). {table.reason(lost[0])}"
+                    )
+        if found:
+            lines += [f"**{part}**\n", *found, ""]
+    return "\n".join(lines if len(lines) > 1 else [*lines, f"whichtoken lost none of the {coverage} that were run.\n"])
 
 
 def _section(table: Table) -> str:
@@ -217,7 +230,7 @@ def _section(table: Table) -> str:
         results = {row.beside.result for row in table.rows if row.beside.peer == peer}
         sentences = " ".join(reasons[result] for result in ("win", "even", "loss") if result in results)
         if sentences:
-            lines.append(f"Beside {peer}: {sentences}\n")
+            lines.append(f"Why, against {_text(peer)}: {sentences}\n")
     picture = PAGE.parent / "images" / f"{table.name}.svg"
     if picture.exists():
         lines.append(f"![{table.question}](images/{picture.name})\n")
@@ -228,9 +241,10 @@ def _section(table: Table) -> str:
 def _cells(row: Row) -> list[str]:
     beside = row.beside
     result = WORDS[beside.result] if beside.result != "loss" else f"**{WORDS['loss']}**"
+    target = f"; our target of {row.missed} missed" if row.missed else ""
     return [
         _text(row.case), _text(beside.peer), _quantity(beside.unit), _value(beside.ours, beside.unit),
-        _value(beside.theirs, beside.unit), _phrase(beside), result + (f", our target {row.missed} missed" if row.missed else ""),
+        _value(beside.theirs, beside.unit), _phrase(beside), result + target,
     ]  # fmt: skip
 
 
@@ -256,11 +270,11 @@ def _missing(tables: list[Table]) -> str:
         reason = (table.measured or {}).get("not_run", "")
         command = f"`whichtoken bench {table.name}`" + (f" ({_text(reason)})" if reason else "")
         lines.append(_line([table.question, command]))
-    return "## Not run\n\nNot run yet on the machine named above.\n\n" + "\n".join(lines) + "\n"
+    return "## Not run\n\nNot yet run on the machine named above.\n\n" + "\n".join(lines) + "\n"
 
 
 def _phrase(beside: Beside) -> str:
-    """Ours beside theirs in words."""
+    """The difference in words."""
     if beside.interval is not None:
         low, high = beside.interval
         return f"{beside.ours - beside.theirs:+.2g} ({low:+.2g} to {high:+.2g})"
@@ -279,7 +293,7 @@ def _ratio(beside: Beside) -> float:
 def _direction(beside: Beside) -> str:
     if _is_time(beside.unit):
         return "slower" if beside.ours > beside.theirs else "faster"
-    return f"{'more' if beside.ours > beside.theirs else 'less'} in {_quantity(beside.unit)}"
+    return f"{'higher' if beside.ours > beside.theirs else 'lower'} in {_quantity(beside.unit)}"
 
 
 def _is_time(unit: str) -> bool:

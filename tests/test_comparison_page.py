@@ -47,11 +47,11 @@ def test_losses_stand_above_wins_with_their_reason():
     why = {"peer": {"loss": "It does more.", "win": "It does less."}}
     text = maker["render"]([table(1.0, 8.0, why, "winner"), table(3.0, 1.0, why, "loser")])
     summary = text[text.index("## When to take") : text.index("## Texts")]
-    assert summary.index("**peer** in [loser]") < summary.index("## All results in short")
+    assert summary.index("**peer** ([loser]") < summary.index("## All results in short")
     assert summary.rindex("#bench-loser") < summary.index("#bench-winner")
     assert "| lost 1 | 3 times slower |" in summary
     assert "| won 1 | 8 times faster |" in summary
-    assert "It does more. (n=1: 3 times slower.)" in summary
+    assert "1 of 1 rows lost: whichtoken is 3 times slower). It does more." in summary
     assert "It does less." not in summary
 
 
@@ -59,7 +59,7 @@ def test_two_zeros_are_even():
     """Errors of calibration may both be 0, of which there is no ratio."""
     toy = table(0.0, 0.0, {"peer": {"even": "Neither errs."}})
     toy.measured["measures"][0]["beside"] |= {"unit": "calibration error", "interval": [-0.1, 0.1]}
-    assert "| even 1 | as good in calibration error |" in maker["render"]([toy])
+    assert "| even 1 | even in calibration error |" in maker["render"]([toy])
 
 
 def test_what_was_not_run_is_named_with_its_command(tmp_path):
