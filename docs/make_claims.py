@@ -22,18 +22,20 @@ PAGE = Path(__file__).parent / "claims.md"
 SIGNS = "bounds at 0: signs"
 INTRODUCTION = """# Every statement, and its answer
 
-Each statement of the papers, in our words, with the answer that the runs on record give.
+Each statement of the five papers in our own words, with the answer that the recorded runs give:
 
-- *Supported*: it holds where the paper states it or, where a hypothesis was not read, in a regime that the text allows.
-- *Contradicted*: one of the paper's own sentences or figures fails under its own hypotheses.
-- *Undetermined by the text*: it depends on a choice that the text leaves open.
-- *Beyond its hypotheses*: it could be tried only where the paper does not claim it.
-- *Undecided*: the runs were too few, or it failed wherever it was tried while a hypothesis was not read.
+- *Supported*: it holds where the paper states it. If we have not read one of its hypotheses, it holds under conditions that the text
+  allows.
+- *Contradicted*: one of the paper's own sentences or figures fails under the paper's own hypotheses.
+- *Undetermined by the text*: the answer depends on a choice that the text leaves open.
+- *Beyond its hypotheses*: we could try it only where the paper does not claim it.
+- *Undecided*: there were too few runs, or it failed wherever we tried it but we have not read one of its hypotheses.
+- *Not checked*: no run tests it; the table says why.
 
-Laws and thresholds of ours never speak against a paper; they have tables of their own.
+A law or threshold that we derived or chose can fail, but that never counts against a paper; these have tables of their own.
 
-The evidence names a claim and the code of a verdict: `whichtoken reproduce CLAIM` computes it on your machine,
-`whichtoken list CLAIM` shows the record. [Questions to the authors](questions.md) says what we would ask.
+The last column names a claim and the code of a verdict. `whichtoken reproduce CLAIM` computes it on your machine, and
+`whichtoken list CLAIM` shows what is on record. [Questions to the authors](questions.md) lists what we would ask them.
 """
 
 
@@ -61,9 +63,9 @@ def _power(noticed: dict[str, dict[str, list[Any]]], excused: dict[str, dict[str
     """Of the verdicts that agree, how many would not if theory were wrong by a little, and which equalities still would."""
     lines = ["## What the verdicts would notice\n"]
     lines += [
-        "Each prediction is changed, the recorded rows of `full` stay, and the claim is judged again: of the verdicts that"
+        "We change each prediction, keep the recorded rows of `full`, and judge the claim again. The table counts the verdicts that"
     ]
-    lines += ["agree, so many would not. A bound is made harder to keep by that much of it.\n"]
+    lines += ["would then no longer agree. A bound is tightened by the same share.\n"]
     lines += ["| verdicts that agree | number | notice 5 % | notice 10 % |", "|---|---|---|---|"]
     theories = {
         (name, verdict.code): verdict.theory
@@ -84,13 +86,13 @@ def _power(noticed: dict[str, dict[str, list[Any]]], excused: dict[str, dict[str
         "\nA bound at 0 says on which side a difference lies, and a share of 0 changes nothing. Such a verdict agrees only if its"
     ]
     lines += [
-        "whole interval lies on that side: a difference on the other, or one that chance may have made, is noticed."
+        "whole interval lies on that side, so it notices a difference on the other side, or one that may be chance."
     ]
     listed = [
         (f"{claim}: {code}", why) for claim, codes in sorted(excused.items()) for code, why in sorted(codes.items())
     ]
     if listed:
-        lines += ["\nEqualities that do not notice a tenth, and why:\n", "| verdict | why |", "|---|---|"]
+        lines += ["\nEqualities that do not notice a change of 10 %, and why:\n", "| verdict | why |", "|---|---|"]
         lines += [f"| `{name}` | {why} |" for name, why in listed]
     return "\n".join(lines) + "\n"
 

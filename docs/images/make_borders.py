@@ -44,17 +44,17 @@ TOP = """# Where a theorem stops
 
 ![The part of two fields in which attention is exponentially small, and the border](images/borders_group_sparse.svg)
 
-*Does it hold at my size, and what if an assumption fails? `whichtoken stress CLAIM` looks for the answer. Above, for the
-[group-sparse](group_sparse.md) task: circles are learning rates and numbers of groups at which the attention on other groups is
-exponentially small, crosses those at which it is not.*
+*Does it hold at my size, and what if an assumption fails? `whichtoken stress CLAIM` searches for the answer. The picture shows the
+[group-sparse](group_sparse.md) task: circles mark learning rates and numbers of groups at which the attention on the other groups
+is exponentially small; crosses mark those at which it is not.*
 
-This page is written by `python docs/images/make_borders.py`, from searches with the budgets shown: a larger budget finds more
-and narrower borders. Each reported failure was seen again on fresh repeats, at a level that all reports of a search share: if
-a claim were true wherever it was tried, the chance of any report about it would be at most 5 %. A search that finds nothing
-says where it has looked, which proves nothing about the rest. Borders are ours: no paper speaks of these sizes, and a border
-beyond a paper's hypotheses does not speak against it.
+`python docs/images/make_borders.py` writes this page from searches with the budgets shown. A larger budget finds more borders, and
+narrower ones. Each reported failure was seen again on fresh repeats, at a level that all reports of a search share: if a claim were
+true wherever it was tried, the chance of any report about it would be at most 5 %. A search that finds nothing says where it has
+looked; it proves nothing about the rest. We found these borders ourselves. No paper makes a statement about these sizes, and
+a border outside a paper's hypotheses is no evidence against the paper.
 
-[Researchers](researcher.md) says how the search works, and [adding things](extending.md) how a claim of your own gets one.
+[Researchers](researcher.md) says how the search works, and [adding things](extending.md) how to search for the borders of your own claim.
 """
 
 
@@ -98,7 +98,7 @@ def main(folder: Path, wanted: list[str]) -> None:
         parts.append(
             f"## {title}\n\n![Margins of `{claim}` against its fields](images/borders_{name}.svg)\n\n"
             f"The search tried to break {held}.\n\n"
-            + "\n".join(lines or ["- Nothing that breaks it was found."])
+            + "\n".join(lines or ["- The search found nothing that breaks it."])
             + "\n\n"
             f"Searched: {searched}; {len(found.trials)} trials, {found.rows} rows. "
             f"[Its page]({PAGES.get(theory, theory.replace('-', '_'))}.md).\n\n"

@@ -20,6 +20,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -94,9 +95,9 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     complain("sdist", packed - {"PKG-INFO"}, tracked)
 
     package = {name.removeprefix("src/") for name in tracked if name.startswith("src/")}
-    package |= {f"whichtoken/_{name}" for name in tracked if name.startswith("benchmarks/")}
-    shipped = ("record/verdicts.json", "record/figures/")
-    package |= {f"whichtoken/_{name}" for name in tracked if name.startswith(shipped)}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
+    for source, target in settings["wheel"]["force-include"].items():
+        package |= {target + name.removeprefix(source) for name in tracked if f"{name}/".startswith(f"{source}/")}
     with zipfile.ZipFile(wheel) as archive:
         complain("wheel", {name for name in archive.namelist() if ".dist-info/" not in name}, package)
 
