@@ -24,8 +24,8 @@ INTRODUCTION = """# Every statement, and its answer
 
 Each statement of the five papers in our own words, with the answer that the recorded runs give:
 
-- *Supported*: it holds where the paper states it. If we have not read one of its hypotheses, it holds under conditions that the text
-  allows.
+- *Supported*: it holds where the paper states it. If we have not read one of its hypotheses, it holds under conditions that the
+  text allows.
 - *Contradicted*: one of the paper's own sentences or figures fails under the paper's own hypotheses.
 - *Undetermined by the text*: the answer depends on a choice that the text leaves open.
 - *Beyond its hypotheses*: we could try it only where the paper does not claim it.
@@ -63,9 +63,9 @@ def _power(noticed: dict[str, dict[str, list[Any]]], excused: dict[str, dict[str
     """Of the verdicts that agree, how many would not if theory were wrong by a little, and which equalities still would."""
     lines = ["## What the verdicts would notice\n"]
     lines += [
-        "We change each prediction, keep the recorded rows of `full`, and judge the claim again. The table counts the verdicts that"
+        "We change each prediction, keep the recorded rows of `full`, and judge the claim again. The table says how many verdicts"
     ]
-    lines += ["would then no longer agree. A bound is tightened by the same share.\n"]
+    lines += ["would notice, that is, no longer agree. A bound is tightened by the same share.\n"]
     lines += ["| verdicts that agree | number | notice 5 % | notice 10 % |", "|---|---|---|---|"]
     theories = {
         (name, verdict.code): verdict.theory

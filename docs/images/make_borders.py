@@ -44,17 +44,18 @@ TOP = """# Where a theorem stops
 
 ![The part of two fields in which attention is exponentially small, and the border](images/borders_group_sparse.svg)
 
-*Does it hold at my size, and what if an assumption fails? `whichtoken stress CLAIM` searches for the answer. The picture shows the
-[group-sparse](group_sparse.md) task: circles mark learning rates and numbers of groups at which the attention on the other groups
+*Does it hold at my size, and what if an assumption fails? `whichtoken stress CLAIM` searches for the answer. The picture shows
+the [group-sparse](group_sparse.md) task: circles mark learning rates and numbers of groups at which attention on the other groups
 is exponentially small; crosses mark those at which it is not.*
 
-`python docs/images/make_borders.py` writes this page from searches with the budgets shown. A larger budget finds more borders, and
-narrower ones. Each reported failure was seen again on fresh repeats, at a level that all reports of a search share: if a claim were
-true wherever it was tried, the chance of any report about it would be at most 5 %. A search that finds nothing says where it has
-looked; it proves nothing about the rest. We found these borders ourselves. No paper makes a statement about these sizes, and
-a border outside a paper's hypotheses is no evidence against the paper.
+`python docs/images/make_borders.py` writes this page from searches with the budgets shown. A larger budget finds more borders,
+and narrower ones. Each reported failure was seen again on fresh repeats, at a level that all reports of a search share: if a
+claim were true wherever it was tried, the chance of any report about it would be at most 5 %. A search that finds nothing says
+where it has looked; it proves nothing about the rest. We found these borders ourselves. No paper makes a statement about these
+sizes, and a border outside a paper's hypotheses is no evidence against the paper.
 
-[Researchers](researcher.md) says how the search works, and [adding things](extending.md) how to search for the borders of your own claim.
+[Researchers](researcher.md) says how the search works, and [adding things](extending.md) how to search for the borders of your
+own claim.
 """
 
 

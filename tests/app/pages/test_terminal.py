@@ -113,11 +113,11 @@ def test_single_numbers_are_compared_by_state_alone():
         (replace(EQUAL, theory=0.0), f"{INTERVAL}; theory says 0; an error of 0.00168 would have been noticed."),
         (replace(EQUAL, state="undecided"), f"{INTERVAL}; theory says 0.042."),
         (replace(EQUAL, tolerance=0.01),
-         f"{INTERVAL}; theory says 0.042, to within 0.01; an error of 4 % would have been noticed."),
+         f"{INTERVAL}; theory says 0.042, with a tolerance of 0.01; an error of 4 % would have been noticed."),
         (replace(EQUAL, relation="≤", resolution=0.0),
-         f"{INTERVAL}; the check asks for at most 0.042; any violation would have been noticed."),
+         f"{INTERVAL}; the check requires at most 0.042; any violation would have been noticed."),
         (replace(EQUAL, relation="≥", low=0.0426, high=0.0426, resolution=None),
-         "Measured 0.0426 (exactly); the check asks for at least 0.042; any violation in these runs would have been noticed."),
+         "Measured 0.0426 (exactly); the check requires at least 0.042; any violation in these runs would have been noticed."),
         (replace(EQUAL, low=0.0426, high=0.0426, resolution=None), "Measured 0.0426 (exactly); theory says 0.042."),
         (replace(EQUAL, low=None, high=None, resolution=None),
          "Measured 0.0426 (too few repeats for an interval); theory says 0.042."),
@@ -146,8 +146,8 @@ def test_family_is_represented_by_what_speaks_most_against_it():
 def test_a_pooled_verdict_says_at_which_point_it_is_tightest():
     parts = tuple(replace(EQUAL, code=f"a.{k}", resolution=0.00168 * k) for k in (1, 2))
     said = sentence(replace(EQUAL, evidence=parts))
-    least = "at the point of 2 with the least room"
-    assert said == f"{INTERVAL} {least}; theory says 0.042; an error of 8 % would have been noticed at each of them."
+    least = "at the tightest of 2 points"
+    assert said == f"{INTERVAL} {least}; theory says 0.042; an error of 8 % would have been noticed at each point."
 
 
 def test_every_answer_says_what_was_measured_and_every_support_what_it_would_have_noticed():

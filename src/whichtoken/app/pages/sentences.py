@@ -38,13 +38,13 @@ def sentence(verdict: Verdict) -> str:
     >>> from whichtoken.app.pages.sentences import sentence
     >>> found = Mean([0.49, 0.5, 0.52])
     >>> sentence(agreement("coin", "heads", theory=0.5, measured=found, tolerance=0.1).settle(0.95))
-    'Measured 0.5033 (0.4654 to 0.5413); theory says 0.5, to within 0.1; an error of 18 % would have been noticed.'
+    'Measured 0.5033 (0.4654 to 0.5413); theory says 0.5, with a tolerance of 0.1; an error of 18 % would have been noticed.'
     """
     if verdict.state == "not-run" or verdict.measured is None:
         if verdict.state in ("agrees", "disagrees"):
             return "The record has only the state."
         return verdict.note[:1].upper() + verdict.note[1:] + "." if verdict.note else "Nothing was measured."
-    points = f" at the point of {len(verdict.evidence)} with the least room" if len(verdict.evidence) > 1 else ""
+    points = f" at the tightest of {len(verdict.evidence)} points" if len(verdict.evidence) > 1 else ""
     return f"Measured {_measured(verdict)}{points}; {_theory(verdict)}{_noticed(verdict)}."
 
 
@@ -76,16 +76,16 @@ def _theory(verdict: Verdict) -> str:
     if verdict.theory is None:
         return "there is no prediction to compare with"
     said = f"{number(verdict.theory)}{f' ± {verdict.theory_error:.1g}' if verdict.theory_error else ''}"
-    within = f", to within {number(verdict.tolerance)}" if verdict.tolerance else ""
+    within = f", with a tolerance of {number(verdict.tolerance)}" if verdict.tolerance else ""
     # the number of a bound is often ours, so no sentence says that a paper claims it
-    return {"≤": f"the check asks for at most {said}", "≥": f"the check asks for at least {said}"}.get(
+    return {"≤": f"the check requires at most {said}", "≥": f"the check requires at least {said}"}.get(
         verdict.relation, f"theory says {said}{within}"
     )
 
 
 def _noticed(verdict: Verdict) -> str:
     error = least_error(verdict)
-    where = " at each of them" if len(verdict.evidence) > 1 else ""
+    where = " at each point" if len(verdict.evidence) > 1 else ""
     return f"; {error} would have been noticed{where}" if error else ""
 
 
