@@ -3,15 +3,18 @@
     python docs/images/make_borders.py [FOLDER [NAME ...]]
 
 Rows are stored in FOLDER, so a second call only draws. The budgets are numbers of rows, so every machine finds the same; together
-they take about half an hour of processor time. With names of pictures, the other parts of the page stay as they are.
+they take more than half an hour of processor time. With names of pictures only these are searched, with `page` nothing is; the
+rest of the page comes from the record.
 """
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
-from whichtoken.app.pages.borders import draw_borders, searched_ranges
+from whichtoken.app.pages.borders import draw_borders, searched_ranges, where_it_holds
 from whichtoken.display.panels import panels
 from whichtoken.lab import stress
 from whichtoken.lab.discovery import find
@@ -39,6 +42,7 @@ MAPS = (
     ("tuples", "trained-embeddings/tuples", "240rows", (), ("certainty", "steps"), {}),
     ("atlas", "optimizers/margins", "400rows", ("steps", "dim"), (), {}),
 )  # fmt: skip
+BORDER = ("code", "field", "fails", "value", "low", "high")
 PAGES = {"optimizers": "atlas"}  # of a theory, where its page has another name
 TOP = """# Where a theorem stops
 
@@ -47,6 +51,10 @@ TOP = """# Where a theorem stops
 *Does it hold at my size, and what if an assumption fails? `whichtoken stress CLAIM` searches for the answer. The picture shows
 the [group-sparse](group_sparse.md) task: circles mark learning rates and numbers of groups at which attention on the other groups
 is exponentially small; crosses mark those at which it is not.*
+
+| claim | what a search found, one field at a time |
+|---|---|
+{rows}
 
 `python docs/images/make_borders.py` writes this page from searches with the budgets shown. A larger budget finds more borders,
 and narrower ones. Each reported failure was seen again on fresh repeats, at a level that all reports of a search share: if a
@@ -57,23 +65,17 @@ sizes, and a border outside a paper's hypotheses is no evidence against the pape
 [Researchers](researcher.md) says how the search works, and [adding things](extending.md) how to search for the borders of your
 own claim.
 """
+TABLE = """| field | the check | holds | between |
+|---|---|---|---|
+"""
 
 
 def main(folder: Path, wanted: list[str]) -> None:
+    """Search what is wanted, or everything, put it on record, and write the page from the record."""
     record_file = IMAGES.parents[1] / "record" / "borders.json"
-    record = json.loads(record_file.read_text()) if wanted else {}
-    kept = (
-        {part.split("\n")[0]: part.rstrip("\n") + "\n" for part in PAGE.read_text().split("\n## ")[1:]}
-        if wanted
-        else {}
-    )
-    parts = [TOP]
-    for name, claim, budget, fields, map_fields, overrides in MAPS:
-        changed = ", ".join(f"{field} = {value}" for field, value in overrides.items())
-        title = find(claim).title + (f": {changed}" if changed else "")
+    record = json.loads(record_file.read_text())
+    for name, claim, budget, fields, map_fields, overrides in MAPS if wanted != ["page"] else ():
         if wanted and name not in wanted:
-            if title in kept:
-                parts.append(f"## {kept[title]}")
             continue
         found = stress(
             claim, budget, fields=fields or None, map_fields=map_fields, overrides=overrides, out=folder / name
@@ -83,33 +85,66 @@ def main(folder: Path, wanted: list[str]) -> None:
         options = [part for field in fields for part in ("--field", field)]
         options += ["--map", ",".join(map_fields)] if map_fields else []
         options += [part for field, value in overrides.items() for part in ("--set", f"{field}={value}")]
-        lines = [f"- `{item.code}` ({item.claim}): **{item}**." for item in (*found.borders, *found.counterexamples)]
-        held = ", ".join(f"`{code}`" for code in found.held)
-        command = shlex.join(["whichtoken", "stress", claim, *options, "--budget", budget])
-        sentences = [f"{item.claim}: {item}." for item in (*found.borders, *found.counterexamples)]
-        searched = searched_ranges(found)
         record[name] = {
             "claim": claim,
-            "with": changed,
-            "sentences": sentences,
-            "searched": searched,
-            "command": command,
+            "with": ", ".join(f"{field} = {value}" for field, value in overrides.items()),
+            "holds": where_it_holds(found.borders, found.default),
+            "sentences": [f"{item.claim}: {item}." for item in (*found.borders, *found.counterexamples)],
+            "searched": searched_ranges(found),
+            "command": shlex.join(["whichtoken", "stress", claim, *options, "--budget", budget]),
+            "held": found.held,
+            "borders": [
+                {"check": border.claim} | {part: getattr(border, part) for part in BORDER} for border in found.borders
+            ],
+            "points": [f"{item.claim}: **{item}**." for item in found.counterexamples],
+            "trials": len(found.trials),
+            "rows": found.rows,
         }
-        theory = find(claim).theory
-        parts.append(
-            f"## {title}\n\n![Margins of `{claim}` against its fields](images/borders_{name}.svg)\n\n"
-            f"The search tried to break {held}.\n\n"
-            + "\n".join(lines or ["- The search found nothing that breaks it."])
-            + "\n\n"
-            f"Searched: {searched}; {len(found.trials)} trials, {found.rows} rows. "
-            f"[Its page]({PAGES.get(theory, theory.replace('-', '_'))}.md).\n\n"
-            f"```\n{command}\n```\n"
-        )
         print(
             f"{claim}: {len(found.borders)} borders, {len(found.counterexamples)} counterexamples, {found.seconds:.0f} s"
         )
-    PAGE.write_text("\n".join(parts))
     record_file.write_text(json.dumps(record, indent=1) + "\n")
+    searches = [(name, record[name]) for name, *_ in MAPS if name in record]
+    rows = [f"| [{_title(search)}](#{_anchor(search)}) | {_headline(search)} |" for _, search in searches]
+    PAGE.write_text("\n".join([TOP.format(rows="\n".join(rows)), *(_section(*item) for item in searches)]))
+
+
+def _title(search: dict[str, Any]) -> str:
+    return find(search["claim"]).title + (f": {search['with']}" if search["with"] else "")
+
+
+def _anchor(search: dict[str, Any]) -> str:
+    """As the site makes it from the heading."""
+    return re.sub(r"[\s_]+", "-", re.sub(r"[^\w\s-]", "", _title(search).lower())).strip("-")
+
+
+def _headline(search: dict[str, Any]) -> str:
+    if not search["held"]:
+        return "No check holds at the default."
+    return search["holds"] or f"No border was found for {search['searched']}."
+
+
+def _section(name: str, search: dict[str, Any]) -> str:
+    theory = find(search["claim"]).theory
+    page = PAGES.get(theory, theory.replace("-", "_"))
+    rows = [_row(**border) for border in search["borders"]]
+    points = [f"- {point}" for point in search["points"]]
+    held = ", ".join(f"`{code}`" for code in search["held"]) or "nothing: no check holds at the default"
+    return "\n".join(
+        [
+            f"## {_title(search)}\n\n**{_headline(search)}**\n",
+            f"![Margins of `{search['claim']}` against its fields](images/borders_{name}.svg)\n",
+            *([TABLE + "\n".join(rows) + "\n"] if rows else []),
+            *(["Several fields together, or none:\n\n" + "\n".join(points) + "\n"] if points else []),
+            f"The search tried to break {held}. Searched: {search['searched']}; {search['trials']} trials, "
+            f"{search['rows']} rows. [Its page]({page}.md).\n\n```\n{search['command']}\n```\n",
+        ]
+    )
+
+
+def _row(check: str, code: str, field: str, fails: str, value: float, low: float, high: float) -> str:
+    side = "up to" if fails == "above" else "from"
+    return f"| `{field}` | {check} (`{code}`) | {side} {float(f'{value:.3g}'):g} | {low:.4g} and {high:.4g} |"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from whichtoken.errors import UsageError
 from whichtoken.lab import Exact, Experiment, Grid, Mean, Share, agreement, at_least, at_most, stress
-from whichtoken.lab.borders import FRESH, Budget
+from whichtoken.lab.borders import FRESH, Border, Budget
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.instances import Lemma, search_instances
 from whichtoken.lab.worker import Outcome
@@ -304,6 +304,26 @@ def test_a_new_claim_runs_as_it_stands_and_its_border_is_found(whichtoken, tmp_p
     assert [border.value for border in found.borders] == [pytest.approx(0.05, abs=0.01)]
 
 
+@pytest.mark.parametrize(
+    ("borders", "sentence"),
+    [
+        ([], ""),
+        ([("rate", "above", 5.0), ("rate", "above", 3.0), ("dim", "below", 6.5)], "Holds from dim = 6.5 on, and up to rate = 3."),
+        ([("rate", "above", 0.2), ("rate", "below", 0.5)], "Holds from rate = 0.5 on; again for rate up to 0.2."),
+        (
+            [("dim", "below", 2.0), ("dim", "above", 3.0), ("dim", "below", 1234.5)],
+            "Holds from dim = 1230 on; again for dim from 2 up to 3.",
+        ),
+    ],
+)  # fmt: skip
+def test_where_it_holds_is_a_sentence_on_the_part_around_the_default(borders, sentence):
+    from whichtoken.app.pages.borders import where_it_holds
+
+    default = {"rate": 1.0, "dim": 2000 if ("dim", "below", 1234.5) in borders else 8}
+    found = [Border("code", "claim", name, value, value, value, side, None) for name, side, value in borders]
+    assert where_it_holds(found, default) == sentence
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_a_search_keeps_its_workers_and_finds_the_same_on_every_engine(engine, tmp_path, monkeypatch):
@@ -323,7 +343,7 @@ def test_the_page_of_a_claim_ends_with_where_it_stops():
     assert len({claim.partition("/")[0] for claim in recorded_borders()}) == 6
     for claim, searches in recorded_borders().items():
         page = experiment_page(find(claim), [])
-        assert page.index("Where it stops") > page.index(find(claim).title.split()[0])
+        assert page.index("Where it stops") > page.index("<h2>Source</h2>")
         for found in searches:
             assert found["command"] in page
             assert not found["with"] or f"With {found['with']}" in page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ def write_borders(result: StressResult, out: Path, command: Sequence[str]) -> Pa
     body = render(
         "borders.html", claim=claim, result=result, figure=Markup("\n".join(svgs)), sentence=sentence,
         command=shlex.join(command), ranges=searched_ranges(result), where=where_it_stops(result),
+        holds=where_it_holds(result.borders, result.default),
     )  # fmt: skip
     (out / "stress").mkdir(exist_ok=True)
     page = out / "stress" / page_name(result.claim)
@@ -75,6 +76,27 @@ def where_it_stops(result: StressResult) -> list[tuple[str, str, str]]:
     ]
 
 
+def where_it_holds(borders: Iterable[Any], default: Mapping[str, float]) -> str:
+    """The part around the default in which no check fails, one field at a time, as a sentence; empty without borders."""
+    first: list[str] = []
+    last: list[str] = []
+    again: list[str] = []
+    for name, start in default.items():
+        own = sorted((border for border in borders if border.field == name), key=lambda border: border.value)
+        below, above = ([b.value for b in own if b.fails == side] for side in ("below", "above"))
+        first += [f"{name} = {_number(value)}" for value in [v for v in below if v <= start][-1:]]
+        last += [f"{name} = {_number(value)}" for value in [v for v in above if v >= start][:1]]
+        for end in (value for value in above if value < start and len({b.code for b in own}) == 1):
+            begin = [f"from {_number(value)} " for value in below if value < end][-1:]
+            again.append(f"{name} {''.join(begin)}up to {_number(end)}")
+    parts = [f"from {', '.join(first)} on"] * bool(first) + [f"up to {', '.join(last)}"] * bool(last)
+    return f"Holds {', and '.join(parts)}{'; again for ' * bool(again)}{', '.join(again)}." if parts else ""
+
+
+def _number(value: float) -> str:
+    return f"{float(f'{value:.3g}'):g}"
+
+
 def searched_ranges(result: StressResult) -> str:
     """The part of each range that was tried, in words."""
     return ", ".join(
@@ -88,6 +110,7 @@ def borders_as_lines(result: StressResult) -> list[str]:
     hold = f"{pluralize(len(result.held), 'check')} hold{'s' if len(result.held) == 1 else ''}"
     holding = f": {hold} at the default ({', '.join(result.held)})" if result.held else ""
     lines = [f"{result.claim}{holding if result.searched else ''}"]
+    lines += filter(None, [where_it_holds(result.borders, result.default)])
     for code, words, evidence in where_it_stops(result):
         lines += [f"{code}: {words}", *([f"    {evidence}"] if evidence else [])]
     if not result.borders and not result.counterexamples:
