@@ -154,7 +154,7 @@ STRESS = [
     ("stress toy/border --json nosuch/x.json", "there is no folder nosuch"),
 ]
 NEW = [
-    ("new claim margins", "'margins' must be written as theory/claim, in small letters, digits and dashes"),
+    ("new claim margins", "'margins' must be written as theory/claim, in lowercase letters, digits and hyphens"),
     ("new claim mine/class", "'mine/class' must be written as theory/claim"),
     ("new claim mine/x --to texts.csv", "texts.csv is a file; --to names a folder"),
     ("new claim mine/x --to texts.csv/deep", "texts.csv/deep cannot be created: texts.csv is a file"),

@@ -143,7 +143,7 @@ def test_every_command_has_help(command, monkeypatch, capsys):
 def test_help_is_wrapped_by_the_terminal_alone(command):
     """Typer keeps the line breaks of a paragraph, which leave half a line on a narrow terminal."""
     _, *paragraphs = inspect.cleandoc(command.help).split("\n\n")
-    assert [paragraph for paragraph in paragraphs if "\n" in paragraph] == []
+    assert [text for text in paragraphs if "\n" in text and not text.lstrip().startswith("\b\nExample")] == []
 
 
 @pytest.mark.parametrize(("command", "usage"), [("list", "[OPTIONS] [ID|THEORY]"), ("reproduce", "[OPTIONS] [ID]...")])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; none: list them.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; without a name, they are listed.")
     ] = None,
     all_of_them: Annotated[bool, typer.Option("--all", help="Run every benchmark; this takes hours.")] = False,
     list_only: Annotated[
@@ -32,10 +32,13 @@ def bench(
     ] = None,
     case: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="Only cases with this in their name; others stay as the JSON file has them."),
+        typer.Option(
+            metavar="TEXT",
+            help="Run only cases whose name contains this (repeatable); --json keeps the other cases of its file.",
+        ),
     ] = None,
 ) -> None:
-    """Compare whichtoken with the usual alternatives: ratios, timed in one run.
+    """Compare whichtoken with the usual alternatives, both measured in the same run.
 
     Examples:
 

@@ -44,7 +44,7 @@ def explain(
     json_file: Annotated[
         Path | None,
         options.new_output(
-            "Write every number as JSON, or, to a folder, as JSON lines for each file.",
+            "Write every number as JSON; in a folder, as one file of JSON lines for each input file.",
             "--json",
             check=options.new_file_or_folder,
         ),

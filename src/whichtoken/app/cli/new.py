@@ -21,7 +21,7 @@ new = typer.Typer()
 
 @new.callback(invoke_without_command=True)
 def kinds(context: typer.Context) -> None:
-    """Write a file to start from: a claim of your own, which runs as it stands."""
+    """Write a starter file for a claim of your own, which runs as it is."""
     help_if_no_command(context)
 
 
@@ -32,16 +32,16 @@ def new_claim(
         Path | None, typer.Option("--to", metavar="FOLDER", help="Folder of the file; default: claims.")
     ] = None,
 ) -> None:
-    """Write the file of a new claim, which runs as it stands; then replace its example by yours."""
+    """Write the file of a new claim, which runs as it is; then replace its example with your claim."""
     found = re.fullmatch(r"[a-z][a-z0-9-]*/([a-z][a-z0-9-]*)", id)
     if not found or keyword.iskeyword(found[1]):
         raise UsageError(
-            f"'{id}' must be written as theory/claim, in small letters, digits and dashes: mine/large-margins"
+            f"'{id}' must be written as theory/claim, in lowercase letters, digits and hyphens, such as mine/large-margins"
         )
     folder, name = to or Path("claims"), found[1].replace("-", "_")
     path = folder / f"{name}.py"
     if path.exists():
-        raise UsageError(f"{path} exists; choose another name or folder")
+        raise UsageError(f"{path} already exists; choose another name or folder")
     if new_model(folder).exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; --to names a folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,4 +49,4 @@ def new_claim(
     skeleton = Template((files("whichtoken.app.cli") / "claim.txt").read_text(encoding="utf-8"))
     class_name = name.title().replace("_", "")
     write_text(path, skeleton.substitute(id=id, folder=folder, code=found[1], class_name=class_name))
-    say(f"{path}: run it with  WHICHTOKEN_EXPERIMENTS={folder} whichtoken reproduce {id} --verbose")
+    say(f"wrote {path}\nnext: WHICHTOKEN_EXPERIMENTS={folder} whichtoken reproduce {id} --verbose")

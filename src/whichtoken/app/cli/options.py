@@ -274,15 +274,17 @@ def field_values(settings: list[str]) -> dict[str, str]:
 DataFiles = Annotated[
     list[Path],
     typer.Argument(
-        metavar="DATA...",
+        metavar="DATA",
         callback=read_tables,
         help="Tables to read: .csv, .tsv, .parquet or .jsonl files, a folder or a pattern of them, or - for standard input.",
     ),
 ]
-ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the saved model.")]
+ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the saved model.")]
 Separator = Annotated[
     str | None,
-    typer.Option(metavar="CHARACTER", parser=single_char, help="Separator of a .csv or .tsv file, if unusual."),
+    typer.Option(
+        metavar="CHARACTER", parser=single_char, help="Separator of a .csv or .tsv file, if it is not detected."
+    ),
 ]
 Encoding = Annotated[
     str | None,
@@ -306,10 +308,10 @@ BagFileColumn = Annotated[
 DaskScheduler = Annotated[
     str | None,
     typer.Option(
-        "--engine", metavar="dask://HOST:PORT", help="Work on the files of DATA on the workers of a Dask scheduler."
+        "--engine", metavar="dask://HOST:PORT", help="Process the files of DATA on the workers of a Dask scheduler."
     ),
 ]
-OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")]
+OutFolder = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the results and the report.")]
 SpreadsheetSafe = Annotated[
     bool,
     typer.Option(
@@ -318,14 +320,14 @@ SpreadsheetSafe = Annotated[
 ]
 
 ExplainerPage = Annotated[
-    Path | None, new_output("Write one HTML file that holds the model and explains any text, row or bag, offline.")
+    Path | None, new_output("Write one HTML file that contains the model and explains texts, rows or bags offline.")
 ]
 PageMinDf = Annotated[
-    int | None, whole("N", "Leave tokens of fewer than N training documents out of the page; default: 5.")
+    int | None, whole("N", "Leave out tokens that occur in fewer than N training documents; default: 5.")
 ]
-PageRedact = Annotated[Path | None, existing("Text file of words that must not be in the page, one or more a line.")]
-PageExamples = Annotated[int, whole("N", "Offer the first N rows or bags in the page, as they are; default: none.")]
-PageMostWords = Annotated[int | None, whole("N", "Keep the N tokens that say most in the page.")]
+PageRedact = Annotated[Path | None, existing("Text file with words to keep out of the page, one or more per line.")]
+PageExamples = Annotated[int, whole("N", "Offer the first N rows or bags as examples in the page.")]
+PageMostWords = Annotated[int | None, whole("N", "Keep only the N tokens that say most in the page.")]
 
 
 # arguments of the library beside the parameters of commands that set them

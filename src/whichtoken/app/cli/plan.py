@@ -38,7 +38,7 @@ def plan(
         Path | None,
         options.existing("Labeled pilot: any file that `fit bags` reads, .npz (tokens, labels), or texts with --text."),
     ] = None,
-    text: Annotated[str | None, options.column_name("Column with the texts, of a pilot of texts.")] = None,
+    text: Annotated[str | None, options.column_name("Column with the texts, if the pilot holds texts.")] = None,
     bag: Annotated[str, options.column_name("Column of the pilot with the bag of each row.")] = "bag",
     label: Annotated[str, options.column_name("Column of the pilot with the labels.")] = "label",
     feature: Annotated[

@@ -34,9 +34,9 @@ def predict(
     rows: options.RowCount = None,
     engine: options.DaskScheduler = None,
 ) -> None:
-    """Predict labels and probabilities for the rows of a file, beside its own columns; a bag gets one line.
+    """Predict labels and probabilities, as columns added to your table; a bag gets one row.
 
-    A folder for --to gets one table for each file; the same command goes on where it was stopped.
+    If --to is a folder, it gets one table for each input file, and after an interruption the same command continues.
 
     Examples:
 

@@ -30,7 +30,7 @@ def reproduce(
     timeout: Annotated[
         str | None,
         typer.Option(
-            metavar="SECONDS", help="Longest time for one point; default: 1 h (quick), 6 h (full), 48 h (paper)."
+            metavar="SECONDS", help="Time limit for one point; default: 1 h (quick), 6 h (full), 48 h (paper)."
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every verdict with its numbers.")] = False,

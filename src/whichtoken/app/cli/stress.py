@@ -17,7 +17,7 @@ from whichtoken.files import DEFAULT_FOLDER, write_text
 def stress(
     claim: Annotated[str, typer.Argument(metavar="CLAIM", help="Id of the claim, as 'whichtoken list' shows it.")],
     budget: Annotated[
-        str, typer.Option(metavar="60s|10m|500rows", help="Longest time of the search, or its number of rows.")
+        str, typer.Option(metavar="60s|10m|500rows", help="Time limit of the search, or a number of rows.")
     ] = "60s",
     fields: Annotated[
         list[str] | None, typer.Option("--field", metavar="FIELD", help="Field to change (repeatable); default: all.")
@@ -36,7 +36,7 @@ def stress(
     out: OutFolder = DEFAULT_FOLDER,
     json_file: Annotated[Path | None, new_output("Write borders and counterexamples as JSON.", "--json")] = None,
 ) -> None:
-    """Search the parameters of a claim for the border of its validity, and draw it.
+    """Search a claim's parameters for the values at which it stops holding, and draw them.
 
     Only missing rows are computed, so a second search with a larger budget continues the first.
 
