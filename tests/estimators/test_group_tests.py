@@ -180,6 +180,27 @@ def test_a_transferred_selection_is_tested_on_new_data():
     assert wider.adding == [1]
 
 
+@pytest.mark.parametrize("group_map", ["splines", "fourier"])
+def test_a_selection_that_acts_nonlinearly_is_tested_as_it_acts(group_map):
+    def sample(n, seed):
+        X = np.random.default_rng(seed).standard_normal((n, 12))
+        return X, X[:, 4] ** 2 + X[:, 5] ** 2 > 1.4
+
+    model = GroupClassifier(IDS, group_map=group_map, random_state=0).fit(*sample(250, 0))
+    assert model.selected_groups_ == [2]
+    new, y = sample(60, 1)  # the group bends into up to 66 features
+    assert model.transfer_test(new, y).holds
+    assert model.transfer_test(new, np.roll(y, 1)).signal > 0.05
+
+
+def test_a_group_as_wide_as_the_table_is_long_can_pass():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 180))
+    X[:, :90] += rng.standard_normal((80, 1))  # what all its columns share decides
+    found = group_tests(X, X[:, :90].mean(axis=1) > 0, np.repeat([0, 1], 90), random_state=0)
+    assert found.selected == [0]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

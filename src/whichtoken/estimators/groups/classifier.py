@@ -271,7 +271,9 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
         table, fresh = self._rows(X), clone(self)
         fresh.classes_, codes = encode_labels(y, len(table))
         samples, _ = fresh._samples(table, codes, sample_weight)
-        layout, rng = self._layout(), np.random.default_rng(_seed_of(self.random_state))
+        layout, seed = self._layout(), _seed_of(self.random_state)
+        maps, rng = GroupMap.of(self.choice_.group_map, samples, layout, seed), np.random.default_rng(seed)
+        samples, layout = replace(samples, X=maps(samples.X)), maps.layout(layout)
         mine = [layout.names.index(name) for name in self.selected_groups_]
         kept = layout.columns(mine)
         whole = Layout(("selected",), (np.setdiff1d(kept, layout.covariates),), layout.covariates)
@@ -280,11 +282,8 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
         others = {name: part for name, part in free.items() if part.size}
         with one_thread():
             signal = float(p_values(samples, whole, self.alpha, rng)[0])
-            found = np.empty(0)
-            if others:
-                found = adjust(
-                    p_values(samples, Layout(tuple(others), tuple(others.values()), kept), self.alpha, rng), "fwer"
-                )
+            rest = Layout(tuple(others), tuple(others.values()), kept)
+            found = adjust(p_values(samples, rest, self.alpha, rng), "fwer") if others else np.empty(0)
         adding = [name for name, p in zip(others, found, strict=True) if p <= self.alpha]
         return TransferTest(signal, float(found.min(initial=1.0)), adding, self.alpha)
 

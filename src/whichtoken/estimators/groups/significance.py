@@ -58,7 +58,7 @@ EXCEEDED = 50  # permutations that reach the statistic, after which a large p-va
 LEAST_PERMUTATIONS, BATCH = 2000, 500
 SHOWN = 5  # names of groups in a sentence
 COPIED = 0.8  # share of a group's variance that another one says, from which on they are near copies
-LARGEST = 1 / 3  # columns of a union, per row; more leave its test no power
+LARGEST = 1 / 3  # directions of a group that are tested, and columns of a union, per row; more leave a test no power
 FOLDS = 3
 PENALTIES = (1e-4, 0.01, 0.1, 1.0, np.inf)  # per row, of the regression of a group on the others; infinity is none
 
@@ -349,7 +349,8 @@ def p_values(
     found = np.ones(len(places))
     parts = _unexplained(Z, layout.part(places), rng) if count > 1 else [(groups[0], np.inf)]
     for k, (g, (part, penalty)) in enumerate(zip(places, parts, strict=True)):
-        basis, residuals = _basis(part), common
+        # of a wide group its main directions: too many say everything of any labels
+        basis, residuals = _basis(part)[:, : max(1, int(LARGEST * n))], common
         if basis.shape[1] == 0:  # constant, or known from the covariates
             continue
         mates = [other for other in alike[g] if other not in screened]
