@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,17 @@ def test_groups_that_all_matter_are_said_to_be_kept(tmp_path: Path) -> None:
     assert found.chosen == 3
 
 
+def test_nonlinear_groups_are_said_only_where_lines_were_tried(tmp_path: Path) -> None:
+    table = group_frame()
+    table["label"] = (table["b_1"].abs() > 0.7).astype(int)
+    path = write(table, tmp_path / "t.csv")
+    for asked, said in (("auto", True), ("splines", False)):
+        report = fit_groups(path, tmp_path / asked, GroupRoles("_", covariates=["age"]), options={"group_map": asked})
+        assert GroupClassifier.load(tmp_path / asked).choice_.group_map == "splines"
+        sentence = "groups act nonlinearly here: the map 'splines' predicts better than lines on held-out rows"
+        assert (sentence in report.notes) == said
+
+
 @pytest.mark.parametrize("covariates", [["age"], []])
 def test_a_controlled_fit_says_that_nothing_matters(covariates: list[str], tmp_path: Path) -> None:
     table = group_frame() if covariates else group_frame().drop(columns="age")
@@ -186,6 +198,8 @@ def test_pages_of_tables_are_written_and_offer_rows_only_when_asked(whichtoken, 
     model, page = tmp_path / "model", tmp_path / "page.html"
     fit = ("fit", "groups", rows, "--prefix", "_", "--model", model, "--covariate", "color", "--group-map", "linear")
     assert "explainer: " in whichtoken(*fit, "--explainer", page).stdout
+    shown = whichtoken("explain", model, "--file", rows).stdout
+    assert re.search(r"adds to [01], by group: (\w+ [+-][\d.]+, )+average row [+-][\d.]+\n", shown)
     cell = str(pd.read_csv(rows)["b_1"][1])
     assert '"levels":["blue","red"]' in page.read_text()
     assert cell not in page.read_text()

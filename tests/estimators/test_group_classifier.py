@@ -481,6 +481,12 @@ def test_groups_that_act_together_are_bent_and_found(bent):
     assert bent.score(X, y) > 0.75
 
 
+def test_no_group_is_not_bent():
+    X = np.random.default_rng(6).standard_normal((60, 12))
+    model = GroupClassifier(np.repeat(range(4), 3), group_map="splines", random_state=0).fit(X, np.arange(60) < 3)
+    assert (model.selected_groups_, model.choice_.group_map) == ([], "linear")
+
+
 @pytest.mark.parametrize("group_map", ["splines", "fourier"])
 def test_reasons_of_bent_groups_are_exact_sums(group_map, tmp_path):
     X, y = curved(0)

@@ -341,20 +341,16 @@ def _encoded_names(encoding: ColumnEncoding, columns: Sequence[str]) -> list[str
 
 def _selection_notes(model: GroupClassifier) -> Iterator[str]:
     """Which groups are used, and what the tests or the validation saw."""
-    kept, total, names = (
-        len(model.selected_groups_),
-        len(model.group_names_),
-        ", ".join(map(str, model.selected_groups_)),
-    )
+    kept, total = len(model.selected_groups_), len(model.group_names_)
     if kept:
-        yield f"selected {kept} of {total} groups: {names}"
+        yield f"selected {kept} of {total} groups: {', '.join(map(str, model.selected_groups_))}"
     else:
         yield f"selected none of {total} groups: nothing is seen to matter, and the base rate is predicted"
     if model.tests_ is not None:
         yield str(model.tests_)
-    if model.choice_.group_map != "linear":
-        yield f"groups act nonlinearly here: {model.choice_.group_map} predict better than lines on held-out rows"
     if model.path_ is not None and kept:
+        if model.choice_.group_map != "linear" and "linear" in model.path_.maps:
+            yield f"groups act nonlinearly here: the map '{model.choice_.group_map}' predicts better than lines on held-out rows"
         yield str(model.path_)
 
 

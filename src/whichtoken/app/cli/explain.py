@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_PRINTED = 3  # explanations of a table
 EXAMPLES = 5  # rows or bags of a file that a page offers
 MOST_CHARACTERS = 400  # of each of several explanations
+STRONGEST = 3  # reasons of each of several bags or rows, in one line
 
 
 def explain(
@@ -185,6 +186,9 @@ def _print_explanations(explanations: Sequence[Explanation | None]) -> None:
             screen.print(rows)
         else:
             screen.print(words if len(words) <= MOST_CHARACTERS else words[:MOST_CHARACTERS].append(" ..."))
+            if decision.kind != "document":  # the color of a number says less than that of a word
+                parts = ", ".join(f"{line[0]} {line[-1]}" for line in reason_lines(decision, STRONGEST))
+                screen.print(printable(f"{decision.headings[-1]}, by {decision.headings[0]}: {parts}"), highlight=False)
             screen.print()
     left = len(explanations) - MOST_PRINTED
     if left > 0:

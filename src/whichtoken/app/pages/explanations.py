@@ -41,11 +41,11 @@ def colored(decision: Decision) -> Text:
     return words
 
 
-def reason_lines(decision: Decision) -> list[tuple[str, ...]]:
+def reason_lines(decision: Decision, most: int = TOP) -> list[tuple[str, ...]]:
     """The strongest reasons under `headings`, then the sums of the others and the start; the last column adds up."""
     blank = ("",) * (len(decision.headings) - 2)
-    rest = decision.reasons[TOP:]
-    lines = [tuple(map(visible, reason.cells)) for reason in decision.reasons[:TOP]]
+    rest = decision.reasons[most:]
+    lines = [tuple(map(visible, reason.cells)) for reason in decision.reasons[:most]]
     if rest:
         lines.append((pluralize(len(rest), "other"), *blank, f"{sum(reason.support for reason in rest):+.3f}"))
     if decision.start_name:

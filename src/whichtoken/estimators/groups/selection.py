@@ -448,7 +448,8 @@ def choose_groups(
     )
     if len(repeats) > 1 and len(counts) > 1 and found.losses[-1] - min(found.losses) <= 2 * found.errors[-1]:
         return choose_groups(samples, among, [list(chain(*repeats))], jobs, say)
-    return taken, found
+    # without a group there is nothing to bend
+    return taken if taken.count else replace(taken, group_map="linear"), found
 
 
 Tried = tuple[GroupChoice, Array]
