@@ -11,12 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whichtoken.app.cli.inspect import _marked
 from whichtoken.app.cli.inspect import inspect as inspect_model
 from whichtoken.errors import UsageError
 from whichtoken.files import finite
 from whichtoken.inspection import Inspection, direct_contributions, inspect, load_tokenizer, load_transformer
 from whichtoken.inspection.corpus import TOKENS, _batches, check_memory, corpus_picks, encode, shuffle_weights
 from whichtoken.inspection.head_report import TokenRelations, head_reports
+from whichtoken.inspection.page import HeadFigure
 
 transformers = families.transformers
 WORDS = families.WORDS
@@ -148,6 +150,8 @@ def test_one_pass_gives_picks_and_nothing_else_is_computed_before_it_is_asked_fo
     assert sum(passes) == 50 + 128  # the texts, and the changed copies
     assert not found._source.views
     assert not found._source.effects
+    found.summary(), found.reason(0)
+    assert not found._source.views  # a head that matters is found without shares and deletion curves
     monkeypatch.setattr("whichtoken.inspection.inspecting.pick_effects", lambda *_, **__: "asked")
     assert found.effects(3) == "asked"
     assert found.effects(3) is found.effects(3)
@@ -258,6 +262,14 @@ def test_the_command_writes_a_page_and_numbers(folder, tmp_path, texts, capsys):
     assert "Which token does each head pick?" in (tmp_path / "p.html").read_text()
 
 
+def test_of_a_long_text_the_command_prints_what_is_near_the_query_and_the_picks():
+    words = tuple(f"w{place}" for place in range(100))
+    assert _marked(HeadFigure(words[:60], 0, 40, 50, 0.5, "")).split()[39:41] == ["w39", "[w40]"]
+    near = [f"w{place}" for place in range(9)], [f"w{place}" for place in range(32, 59)]
+    shown = " ".join([*near[0], "...", *near[1], "..."]).replace("w40", "[w40]").replace("w50", "(w50)")
+    assert _marked(HeadFigure(words, 0, 40, 50, 0.5, "")) == shown
+
+
 def test_a_mistake_on_the_command_line_is_one_line_and_exit_2(whichtoken, tmp_path):
     (tmp_path / "t.csv").write_text("text\ngood film\n")
     result = whichtoken("inspect", tmp_path / "nowhere", "--file", "t.csv", "--html", "p.html")
@@ -328,8 +340,10 @@ def test_a_missing_tokenizer_is_one_sentence(folder):
         ((["good film"], "tokenizer"), {"queries": "all"}, "queries='all' is not known here"),
     ],
 )
-def test_wrong_arguments_are_one_sentence(model, tokenizer, arguments, options, message):
+def test_wrong_arguments_are_one_sentence(model, tokenizer, arguments, options, message, monkeypatch):
     given = [tokenizer if item == "tokenizer" else item for item in arguments]
+    if "labels" in options:  # before the texts are read
+        monkeypatch.setattr("whichtoken.inspection.inspecting.corpus_picks", None)
     with pytest.raises(UsageError, match=message):
         inspect(model, *given, **options)
 

@@ -195,6 +195,11 @@ def made(gap, parts, sink=False, **flips):
         (made(1.0, {"MLP": 1.0}, MLP=False),
          "picked moved over be: what the MLPs made of it +1.00; if the two exchange it, moved wins all the same"),
         (made(1.0, {"word": 5.0, "MLP": -4.0}), "picked moved over be: no simple reason (parts 9.0 times as large as their sum)"),
+        (made(1.0, {"bias": 0.8, "word": 0.2}), "picked moved over be: no simple reason (biases are the largest part)"),
+        (made(1.0, {"word": 0.3, "position": 0.3, "MLP": 0.3, "attention": 0.1}, MLP=True),
+         "picked moved over be: the word itself +0.30; if the two exchange it, moved wins all the same"),
+        (made(1.0, dict.fromkeys(("word", "position", "MLP", "attention"), 0.25)),
+         "picked moved over be: no simple reason (4 parts make 80 % of the gap)"),
         (made(2.0, {"word": 2.0}, sink=True), "picked moved over be: no simple reason (one of them is an attention sink)"),
     ],
 )  # fmt: skip

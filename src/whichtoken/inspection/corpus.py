@@ -74,7 +74,7 @@ def corpus_picks(
 
 
 def run_texts(
-    model: nn.Module, tokenizer: Any, encoded: Sequence[Sequence[int]], batch: int
+    model: nn.Module, tokenizer: Any, encoded: Sequence[Sequence[int]], batch: int, what: str = "texts"
 ) -> Iterator[tuple[list[int], AttentionProbe]]:
     """Run texts that are tokens, at most `batch` at a time; yields the numbers of each batch, and the probe that read it."""
     _check_ids(model, tokenizer, encoded)
@@ -83,7 +83,7 @@ def run_texts(
     done = 0
     with (
         AttentionProbe(model, special_tokens=tokenizer) as probe,
-        progress_lines(lambda: f"{done} of {len(encoded)} texts"),
+        progress_lines(lambda: f"{done} of {len(encoded)} {what}"),
     ):
         for rows in batches:
             _run(model, pad(tokenizer, [encoded[i] for i in rows]))

@@ -372,13 +372,7 @@ def head_reports(
     True
     """
     texts, layers, heads = picks.token.shape
-    classes = None
-    if labels is not None:
-        if len(labels) != texts:
-            raise UsageError(f"{len(labels)} labels for {texts} texts; give one label per text")
-        names, classes = np.unique(np.asarray(labels).astype(str), return_inverse=True)
-        if len(names) < 2:
-            raise UsageError(f"every text has the label {names[0]}; two different labels are needed")
+    classes = None if labels is None else label_classes(labels, texts)
     relations = TokenRelations(picks.ids, classes, seed)
     spelled = [whole_words(tokenizer, text.tolist())[0] for text in picks.ids]
     reports, p_values = [], []
@@ -397,6 +391,16 @@ def head_reports(
     if known.any():
         rates[known] = false_discovery_control(np.asarray(p_values)[known])
     return [replace(report, label_q=float(q)) for report, q in zip(reports, rates, strict=True)]
+
+
+def label_classes(labels: Sequence[Any], texts: int) -> NDArray[np.int64]:
+    """The number of each text's label, if there are labels enough."""
+    if len(labels) != texts:
+        raise UsageError(f"{len(labels)} labels for {texts} texts; give one label per text")
+    names, classes = np.unique(np.asarray(labels).astype(str), return_inverse=True)
+    if len(names) < 2:
+        raise UsageError(f"every text has the label {names[0]}; two different labels are needed")
+    return classes
 
 
 def _report(

@@ -21,7 +21,7 @@ from whichtoken.files import finite, write_text
 from whichtoken.inspection.attribution import curves, rounding_error, token_shares
 from whichtoken.inspection.corpus import CorpusPicks, check_texts, corpus_picks, pad, shuffle_weights, text_model
 from whichtoken.inspection.effects import PickEffects, decision, direct_contributions, embedding, pick_effects
-from whichtoken.inspection.head_report import BilinearRule, HeadReport, head_reports, with_rule
+from whichtoken.inspection.head_report import BilinearRule, HeadReport, head_reports, label_classes, with_rule
 from whichtoken.inspection.page import HeadFigure, inspection_body, inspection_page
 from whichtoken.inspection.sites import find_sites
 from whichtoken.inspection.survival import PickSurvival, survival_of
@@ -96,6 +96,7 @@ class _Source:
     reference: Tensor | None
     asked: tuple[int | None, int | None]  # layer and head
     views: dict[int, TextView] = field(default_factory=dict)
+    direct: dict[int, NDArray[np.float64] | None] = field(default_factory=dict)
     passes: dict[int, RecomputedPass] = field(default_factory=dict)
     reasons: dict[tuple[int, int, int], Why | None] = field(default_factory=dict)
     effects: dict[tuple[int, int], PickEffects] = field(default_factory=dict)
@@ -157,7 +158,7 @@ class Inspection(Shown):
     def focus(self) -> tuple[int, int]:
         """The head that is shown closely: the one asked for, or the one that contributes most to the first decisions."""
         layer, head = self._source.asked
-        found = [np.abs(direct) for text in self._first(SHOWN) if (direct := self.view(text).direct) is not None]
+        found = [np.abs(direct) for text in self._first(SHOWN) if (direct := self.direct(text)) is not None]
         weight = np.mean(found, 0) if found else (self.picks.contribution * (1 - self.picks.sink_share)).mean(0)
         if layer is not None:
             layer %= len(weight)
@@ -181,6 +182,15 @@ class Inspection(Shown):
             self._source.views[text] = self._view(text)
         return self._source.views[text]
 
+    def direct(self, text: int) -> NDArray[np.float64] | None:
+        """Direct contribution of each head to the decision on a text, (layers, heads); None where it is not known."""
+        kept, inputs = self._source.direct, self._inputs(text)
+        if text not in kept:
+            kept[text] = self._reliable(
+                lambda model, towards: direct_contributions(model, inputs, reference=towards, check=False).heads
+            )
+        return kept[text]
+
     def why(self, layer: int, head: int, text: int = 0) -> Why | None:
         """Why a head picked its word in a text; None where it had no choice, or where the parts do not sum to the gap."""
         key = (text, layer, head)
@@ -200,7 +210,7 @@ class Inspection(Shown):
 
         Twelve heads are tried; None where none of them has a readable reason.
         """
-        direct = self.view(text).direct
+        direct = self.direct(text)
         weight = self.picks.contribution[text] * (1 - self.picks.sink_share[text]) if direct is None else np.abs(direct)
         places = np.argsort(-weight, axis=None, kind="stable")[:REASONED].tolist()
         found = (self.why(place // weight.shape[1], place % weight.shape[1], text) for place in places)
@@ -392,21 +402,19 @@ class Inspection(Shown):
         ids = self.picks.ids[text].tolist()
         special = np.isin(ids, source.tokenizer.all_special_ids)
         shares = self._reliable(lambda model, towards: token_shares(model, inputs, reference=towards))
-        direct = self._reliable(
-            lambda model, towards: direct_contributions(model, inputs, reference=towards, check=False).heads
-        )
         areas = {}
         if shares is not None and not special.all() and not _generates(source.model):
             orders = {"shares": shares, "random": np.random.default_rng(0).permutation(len(ids)).astype(float)}
             for name, order in orders.items():
-                found = curves(source.model, inputs, order, special, steps=STEPS, reference=source.reference)
-                areas[name] = found.deletion_area
+                areas[name] = curves(
+                    source.model, inputs, order, special, steps=STEPS, reference=source.reference, insertion=False
+                ).deletion_area
         name, unit = self._decision(inputs)
         gap = self.picks.gap[text].astype(float)
         return TextView(
             text, tuple(token_name(source.tokenizer, t) for t in ids), tuple(whole_words(source.tokenizer, ids)[0]),
             tuple(special.tolist()), self.picks.token[text].astype(int), self.picks.runner_up[text].astype(int), gap,
-            self.picks.weight[text].astype(float), self._chances(text), name, unit, shares, direct, areas,
+            self.picks.weight[text].astype(float), self._chances(text), name, unit, shares, self.direct(text), areas,
         )  # fmt: skip
 
     def _decision(self, inputs: Mapping[str, Tensor]) -> tuple[str, str]:
@@ -494,6 +502,8 @@ def inspect(
     if tokenizer is None:
         raise UsageError("inspect needs the model's tokenizer: inspect(model, texts, tokenizer=tokenizer)")
     texts = check_texts(texts)
+    if labels is not None:
+        label_classes(labels, len(texts))
     model = text_model(model)
     _check_number("layer", layer, max(max(site.layers) for site in find_sites(model)) + 1)
     model.eval()

@@ -49,7 +49,7 @@ def inspection_body(inspection: Inspection, shown: int) -> str:
 
 def _maps(inspection: Inspection, shown: int) -> list[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
     """Of each map its kind, the numbers by layer and head, and how strongly each is colored."""
-    views = (inspection.view(number).direct for number in range(min(shown, inspection.texts)))
+    views = (inspection.direct(number) for number in range(min(shown, inspection.texts)))
     direct = [view for view in views if view is not None]
     survival, sinks = inspection.grid("survival"), inspection.grid("sink_share")
     matters = np.mean(np.abs(direct), 0) if direct else inspection.grid("contribution")
@@ -155,6 +155,7 @@ class HeadFigure(Shown):
 def _environment() -> Environment:
     found = template_engine("whichtoken.inspection")
     found.filters["percent"] = lambda value: f"{100 * value:.0f} %" if np.isfinite(value) else "–"
+    found.filters["short"] = lambda value: f"{value:.2g}" if np.isfinite(value) else "–"
     found.filters["number"] = lambda value, places=2: (
         f"{value + 0.0:.{places}f}".replace("-0.000", "0.000") if value is not None and np.isfinite(value) else "–"
     )

@@ -212,7 +212,7 @@ def survival_of(
         ids[place] = rng.choice(words[words != ids[place]])
         changed.append(ids.tolist())
     after = np.empty((len(changed), *picks.token.shape[1:]), dtype=int)
-    for some, probe in run_texts(model, tokenizer, changed, batch):
+    for some, probe in run_texts(model, tokenizer, changed, batch, "changed texts"):
         for layer in range(after.shape[1]):
             after[some, layer] = probe.picks(layer, queries, special=False).token[:, :, 0]
     rows = np.array([text for text, _ in chosen])

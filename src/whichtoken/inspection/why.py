@@ -147,11 +147,13 @@ class Why(Shown):
         if self.state == "too close":
             return f"too close for a reason (gap {self.gap:.2f})"
         if self.state == "no simple reason":
-            why = (
-                "one of them is an attention sink"
-                if self.sink
-                else f"parts {self.cancellation:.1f} times as large as their sum"
-            )
+            why = f"{self.needed} parts make 80 % of the gap"
+            if self.sink:
+                why = "one of them is an attention sink"
+            elif self.cancellation > CANCELLATION:
+                why = f"parts {self.cancellation:.1f} times as large as their sum"
+            elif self.main == "bias":
+                why = "biases are the largest part"
             return f"no simple reason ({why})"
         phrases = {
             "word": "the word itself", "position": "its place", "attention": "what earlier layers brought there",

