@@ -32,11 +32,12 @@ WAYS = {"reuse": SHARED, "bag_classifier": "BagClassifier"}
 
 def forecast_headings(plan: Plan) -> list[str]:
     """The headings of the columns of `forecast_rows`."""
-    return ["model", f"error at {plan.samples}", "error, unlimited", "samples for target", "separable up to"]
+    needed = [] if plan.target_error is None else ["samples for target"]
+    return ["model", f"error at {plan.samples}", "error, unlimited", *needed, "separable up to"]
 
 
 def forecast_rows(plan: Plan) -> list[list[str]]:
-    """A line per model: predicted error, error with unlimited data, samples for the target, separable up to.
+    """A line per model: predicted error, error with unlimited data, samples for the target if there is one, separable up to.
 
     Samples are those of the whole study, even where attention uses part of them for its query. Attention has a line for each
     way to train it; with unlimited data, all of them have the same error.
@@ -44,15 +45,18 @@ def forecast_rows(plan: Plan) -> list[list[str]]:
     lines = []
     for name, label in WAYS.items():
         way, limit = getattr(plan, name), plan.attention.unlimited_error
-        needed = "" if plan.target_error is None else f"{way.samples_needed or 'never'}"
-        lines.append([label, _shown(way.error), _shown(limit), needed, ""])
+        lines.append([label, _shown(way.error), _shown(limit), *_needed(plan, way), ""])
     for name, label in MODELS.items():
         forecast = getattr(plan, name)
-        needed = "" if plan.target_error is None else f"{forecast.samples_needed or 'never'}"
         # it is not known more accurately
         separable = float(f"{forecast.capacity:.2g}")
-        lines.append([label, _shown(forecast.error), _shown(forecast.unlimited_error), needed, f"{separable:.0f}"])
+        errors = _shown(forecast.error), _shown(forecast.unlimited_error)
+        lines.append([label, *errors, *_needed(plan, forecast), f"{separable:.0f}"])
     return lines
+
+
+def _needed(plan: Plan, way: Any) -> list[str]:
+    return [] if plan.target_error is None else [f"{way.samples_needed or 'never'}"]
 
 
 def answer(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
 from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
@@ -21,6 +21,7 @@ from whichtoken.app.pages.frame import render
 from whichtoken.app.pages.papers import ANSWER_CLASS, paper_body
 from whichtoken.app.pages.sentences import counts as counts_of
 from whichtoken.app.pages.sentences import state_counts
+from whichtoken.app.pages.studies import place_of
 from whichtoken.app.workbench.job_pages import jobs_of
 from whichtoken.app.workbench.jobs import JobRequest
 from whichtoken.app.workbench.middleware import DRAWN, LINKED
@@ -175,7 +176,9 @@ def _panel_address(paper: Paper | None, stored: Stored) -> str:
     if paper is None:
         return ""
     claim, panel = paper.source.figure
-    return f"{address_of(stored[claim][0])}/panel/{panel}" if stored.get(claim) else ""
+    presets = sorted((preset for id, preset in recorded_runs() if id == claim), key=place_of)
+    address = address_of(stored[claim][0]) if stored.get(claim) else f"/claims/{claim}/{presets[0]}" if presets else ""
+    return address and f"{address}/panel/{panel}"
 
 
 def _studies(stored: Stored) -> Iterable[RunSummary]:
@@ -257,7 +260,11 @@ def _recorded(claim: Experiment[Any], runs: list[RunSummary]) -> dict[str, dict[
 
 
 async def _drawn(request: Request, claim: Experiment[Any]) -> DrawnRun:
-    """The figure and the numbers, drawn once for each state of the ledger."""
+    """The figure and the numbers, drawn once for each state of the ledger; where a preset stands for the run, of the record."""
+    preset = request.path_params["run"]
+    if (claim.id, preset) in recorded_runs():
+        recorded = f"{STORED}:draw_recorded", claim.id, preset, f"/claims/{claim.id}/{preset}"
+        return cast("DrawnRun", await slow_worker_of(request).answer(request, *recorded, keep=True))
     run, out = await run_in_threadpool(_run, request, claim), settings_of(request).out
     asked = (out, stamp(out), run.key, address_of(run))
     found: DrawnRun = await slow_worker_of(request).answer(request, f"{STORED}:draw_run", *asked, keep=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +17,7 @@ from whichtoken.lab.record import RunKey, RunSummary, recorded_runs
 from whichtoken.lab.verdicts import Verdict
 
 if TYPE_CHECKING:
+    from whichtoken.app.pages.experiment_page import RunSection
     from whichtoken.lab.results import Result
 
 Stamp = tuple[tuple[int, int], ...]  # time and size of the ledger and of its log
@@ -76,9 +77,24 @@ class DrawnRun:
 def draw_run(out: Path, _: Stamp, key: RunKey, address: str) -> DrawnRun:
     """What the report shows of a run: its figure, its numbers; it takes seconds, so a worker does it."""
     from whichtoken.app.pages.experiment_page import view_of
+
+    return _drawn(view_of(_result(out / LEDGER_NAME, key), 0, out), address)
+
+
+def draw_recorded(id: str, preset: str, address: str) -> DrawnRun:
+    """What the report shows of a run on record; its figure was stored with it."""
+    from whichtoken.app.pages.drawn import recorded_views
+    from whichtoken.app.pages.experiment_page import view_of_record
+
+    runs = {name: run for (claim, name), run in recorded_runs().items() if claim == id}
+    kept = recorded_views(experiments()[id], runs)
+    view = (kept.views if kept else {}).get(preset) or view_of_record(runs[preset])
+    return _drawn(replace(view, has_rows=False), address)  # the report of the record writes its rows
+
+
+def _drawn(view: RunSection, address: str) -> DrawnRun:
     from whichtoken.app.workbench.pages import template_text
 
-    view = view_of(_result(out / LEDGER_NAME, key), 0, out)
     part = template_text("figure.html", view=view, address=address)
     figure = view.figure
     return DrawnRun(figure.svgs if figure else (), view.no_figure, part, figure.standalone() if figure else "")

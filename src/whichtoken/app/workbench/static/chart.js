@@ -56,7 +56,8 @@ export function chart(place, series, { name = "figure", xLabel = "", yLabel = ""
         label: one.label, stroke: color(one, k), width: one.hidden ? 0 : 2, dash: one.dash, points: { show: one.points ?? false, size: 6 },
         value: (_, value) => value === null ? "–" : `${+value.toPrecision(4)}`, spanGaps: true,
       }))],
-      bands: bars, cursor: { y: false }, legend: { live: true },
+      bands: bars, cursor: { y: false },
+      legend: { live: true, markers: { dash: (_, k) => { const [line, gap] = series[k - 1]?.dash ?? [1, 0]; return line < gap ? "dotted" : gap ? "dashed" : "solid"; } } },
     }, shown, canvas);
   };
   new ResizeObserver(() => plot && plot.setSize({ width: Math.max(240, canvas.clientWidth), height })).observe(canvas);
