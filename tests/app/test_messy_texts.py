@@ -52,7 +52,7 @@ def test_a_table_says_what_is_wrong_with_it(tmp_path):
     )
     assert "1 row without a text was left out" in notes
     assert any("differ in case, spaces or .0 only and are taken as one" in note for note in notes)
-    assert any("hold HTML tags or character references: left out" in note for note in notes)
+    assert any("hold HTML tags or character references, which do not count" in note for note in notes)
 
 
 @pytest.mark.filterwarnings("always::UserWarning")

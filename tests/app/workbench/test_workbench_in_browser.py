@@ -153,8 +153,14 @@ def test_rows_are_found_by_word_mistake_and_cell_and_a_threshold_is_written(visi
     made = visit(bench.address + "/data/models/demo")
     rows = made.page.locator("#documents li")
     total = rows.count()
+    made.page.click("summary:text('Importance')")
     made.page.click("[data-word]:text-is('superb')")
     assert 0 < rows.count() < total
+    made.page.fill("#answer input[type=search]", "fun")
+    made.page.click(".strengths .word:text-is('fun')")
+    assert rows.count() == 1  # not the one that is funny
+    made.page.fill("#choice input", "fun")
+    assert rows.count() == 2
     made.page.click("#choice button")
     made.page.select_option("#choice select", "least confident first")
     shares = [float(share) for share in rows.evaluate_all("all => all.map((one) => one.dataset.share)")]

@@ -8,11 +8,18 @@ const labeled = items.filter(({ dataset }) => dataset.true && dataset.said), sha
 const texts = document.getElementById("texts"), words = texts ? JSON.parse(texts.textContent).map((text) => text.toLowerCase()) : items.map((item) => item.textContent.toLowerCase());
 const ORDERS = { "as in the file": null, "least confident first": (a, b) => share(a) - share(b), "most confident first": (a, b) => share(b) - share(a), "mistakes first": (a, b) => wrong(b) - wrong(a) || share(b) - share(a) };
 const search = element("input"), order = element("select"), said = element("output", "", "quiet"), all = element("button", "Show all");
-let cell = null;
+let cell = null, whole = false;  // whether the search is for a whole word
+
+/** Whether a text holds a word, not only as a part of another one. */
+function holds(text, word) {
+  for (let place = text.indexOf(word); place >= 0; place = text.indexOf(word, place + 1))
+    if (![text[place - 1], text[place + word.length]].some((beside) => /[\p{L}\p{N}]/u.test(beside ?? ""))) return true;
+  return false;
+}
 
 /** Show the rows with these words, in this order, of this cell of the matrix. */
 function show() {
-  const asked = search.value.toLowerCase().trim(), fits = (item, place) => words[place].includes(asked) && (!cell || (item.dataset.true === cell[0] && item.dataset.said === cell[1]));
+  const asked = search.value.toLowerCase().trim(), fits = (item, place) => (whole ? holds(words[place], asked) : words[place].includes(asked)) && (!cell || (item.dataset.true === cell[0] && item.dataset.said === cell[1]));
   const shown = items.filter(fits), sort = ORDERS[order.value];
   list.replaceChildren(...(sort ? [...shown].sort(sort) : shown));
   said.textContent = shown.length === items.length ? "" : `${shown.length} of ${items.length} rows${cell ? `, labeled ${cell[0]}, called ${cell[1]}` : ""}`;
@@ -23,6 +30,7 @@ function show() {
 export function findWord(word) {
   cell = null;
   search.value = word;
+  whole = words.some((text) => holds(text, word));  // stems are no words of their own
   show();
   list.parentElement.scrollIntoView({ block: "start" });
 }
@@ -67,7 +75,7 @@ function thresholds(form) {
   form.hidden = false;
 }
 
-Object.assign(search, { type: "search" }).addEventListener("input", show);
+Object.assign(search, { type: "search" }).addEventListener("input", () => { whole = false; show(); });
 order.append(...Object.keys(ORDERS).map((name) => new Option(name)));
 order.addEventListener("change", show);
 Object.assign(all, { type: "button", hidden: true }).addEventListener("click", () => { cell = null; search.value = ""; show(); });

@@ -181,14 +181,15 @@ function topWords(model, use, hint) {
 
 const sentence = (model) => `One attention query on ${model.tokenizer.pieces ? "word pieces" : model.neighbors ? "words and their neighbors" : "words"}: ${counted(model.names.length, "token")}, ${counted(model.classes.length, "label")} (${model.classes.slice(0, 20).join(", ")}).`;
 
-/** The whole explainer in an element of a page; with `data-brief`, what is not about the text is folded. `use` takes a word that is clicked. */
+/** The whole explainer in an element of a page; with `data-brief`, what is not about the text is folded, with "card" only the card. `use` takes a word that is clicked. */
 export function mount(place, model, { hint = "Click a word to add it to your text.", use = null } = {}) {
   const { first, parts } = comparison(model, model.examples[0] ?? strongestWords(model));
   const examples = model.examples.length < 2 ? [] : [make("p", "examples buttons", make("span", "quiet", "try "), ...model.examples.map((text) => button(shorter(text), () => first.setText(text))))];
   place.replaceChildren(...examples, ...parts);
   use ??= (word) => { first.setText(`${first.box.value.trimEnd()} ${word}`.trimStart()); first.box.focus(); };
+  const open = place.dataset.brief === "card" ? 1 : "brief" in place.dataset ? 0 : 2;
   // after the first picture: lists of a large vocabulary take longer
-  setTimeout(() => place.append(...[topWords(model, use, hint), modelCard(model, sentence(model))].map((part) => "brief" in place.dataset ? folded(part) : part)));
+  setTimeout(() => place.append(...[topWords(model, use, hint), modelCard(model, sentence(model))].map((part, k) => k < open ? part : folded(part))));
   return { setText: first.setText };
 }
 

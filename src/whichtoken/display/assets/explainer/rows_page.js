@@ -31,7 +31,8 @@ function curveOf(model, row, found, column, name) {
 
 /** A field for one column of the table: a number with a slider, or one of the levels. */
 function fieldOf(model, input, features, changed) {
-  const box = make(input.levels ? "select" : "input"), wrong = make("small", "wrong"), line = make("label", "field", make("span", "", input.name), box);
+  const name = input.name.split("_").flatMap((part, k) => k ? ["_", make("wbr"), part] : [part]);  // a long one breaks between its words
+  const box = make(input.levels ? "select" : "input"), wrong = make("small", "wrong"), line = make("label", "field", make("span", "", ...name), box);
   if (input.levels) {
     box.append(...["", ...input.levels].map((level) => Object.assign(make("option", "", level || "none of these"), { value: level })));
   } else {
