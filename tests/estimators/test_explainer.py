@@ -319,6 +319,8 @@ def test_counts_and_empty_pages_and_large_ones_are_refused(tmp_path: Path, monke
         broken.save_explainer(path)
     with pytest.raises(UsageError, match=r"hold no word: all 3 tokens are left out; lower min_df=99"):
         model.save_explainer(path, min_df=99)
+    with pytest.raises(ValueError, match="'good film' is one text; a list of texts is expected"):
+        model.save_explainer(path, "good film")
     monkeypatch.setattr("whichtoken.estimators.explainer_page.LARGEST", 1000)
     with pytest.raises(UsageError, match=r"0.001 MB, for 3 tokens and 2 classes; most_words=\d+ would fit"):
         model.save_explainer(path, min_df=1)

@@ -486,7 +486,8 @@ def fit_text(
         notes.append(f"{pluralize(empty, 'row')} without a text {'was' if empty == 1 else 'were'} left out")
     if marked:
         notes.append(
-            f"{pluralize(marked, 'text')} {'holds' if marked == 1 else 'hold'} HTML tags or character references, which do not count"
+            f"{pluralize(marked, 'text')} {'holds' if marked == 1 else 'hold'} HTML tags or character references, "
+            "which do not count"
         )
     if not getattr(kept.model.choice_, "losses", True):
         notes.append(

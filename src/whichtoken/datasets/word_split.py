@@ -238,6 +238,8 @@ def _follows(sign: str) -> bool:
 
 def text_chunks(texts: Iterable[str]) -> Iterator[list[str]]:
     """Texts, some at a time, so that a stream of them is never in memory as a whole."""
+    if isinstance(texts, str):
+        raise ValueError(f"{texts[:30]!r} is one text; a list of texts is expected")
     source = iter(texts)
     first = 0
     while chunk := list(islice(source, CHUNK)):

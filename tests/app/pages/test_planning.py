@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from whichtoken.app.pages.planning import answer, forecast_rows, predicted_error, protocol, write_figure
+from whichtoken.app.pages.planning import (
+    answer,
+    forecast_headings,
+    forecast_rows,
+    predicted_error,
+    protocol,
+    write_figure,
+)
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens.planner import recommend
 
@@ -32,6 +39,9 @@ def test_table_and_protocol_show_the_numbers_of_the_plan(planned):
     ]
     assert rows["BagClassifier"][3] == str(planned.bag_classifier.samples_needed)
     assert rows["mean pooling"][3] == "never"
+    assert len(forecast_headings(planned)) == len(rows["mean pooling"]) == 5
+    open_ended = replace(planned, target_error=None)
+    assert len(forecast_headings(open_ended)) == len(forecast_rows(open_ended)[0]) == 4  # no column without a number
     text = protocol(planned)
     assert f"{planned.bayes_floor:.3g}" in text
     assert "1 token of a positive sequence carries" in text

@@ -334,7 +334,7 @@ def pack_model(
             "words": word_rules(tokenizer.words),
             "pieces": _pieces(tokenizer) if tokenizer.word_pieces is not None else None,
         },
-        "examples": list(examples),
+        "examples": list(chain.from_iterable(text_chunks(examples))),
         "card": page.shown_card(card),
         "notes": list(notes),
     }
