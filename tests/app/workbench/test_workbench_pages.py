@@ -127,6 +127,16 @@ class TestClaims:
             verdict = recorded_runs()[f"sparse-tokens/{claim}", "quick"].verdicts[0]
             assert f"<code>{verdict.code}</code>" in client.get(f"/claims/sparse-tokens/{claim}").text
 
+    def test_an_empty_folder_shows_the_figures_on_record(self, client):
+        panels = re.findall('data-fragment="([^"]+)"', client.get("/claims").text)
+        assert len(panels) == len(sources())
+        assert all(client.get(panel).text.startswith("<svg") for panel in panels)
+        for preset in ("full", "quick"):  # the rows of quick runs are not kept
+            part = client.get(f"/claims/sparse-tokens/errors/{preset}/figure").text
+            assert ("<svg" in part) == (preset == "full")
+            assert "rows.csv" not in part
+        assert client.get("/claims/sparse-tokens/errors/full/figure.svg").text.startswith("<svg")
+
     def test_the_figure_of_a_theory_is_drawn_from_rows_and_its_answers_from_verdicts(self, client, settings):
         id, panel = sources()[0].figure
         wrong = [replace(verdict, state="disagrees") for verdict in recorded_runs()[id, "quick"].verdicts]

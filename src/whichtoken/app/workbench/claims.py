@@ -177,7 +177,8 @@ def _panel_address(paper: Paper | None, stored: Stored) -> str:
         return ""
     claim, panel = paper.source.figure
     presets = sorted((preset for id, preset in recorded_runs() if id == claim), key=place_of)
-    address = address_of(stored[claim][0]) if stored.get(claim) else f"/claims/{claim}/{presets[0]}" if presets else ""
+    drawn = [address_of(run) for run in stored.get(claim, ()) if not run.stale]
+    address = next(iter([*drawn, *(f"/claims/{claim}/{preset}" for preset in presets)]), "")
     return address and f"{address}/panel/{panel}"
 
 
