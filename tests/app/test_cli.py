@@ -153,7 +153,7 @@ def test_export_to_parquet_and_csv_agree(whichtoken, no_workers, tmp_path):
 
 
 def test_list_shows_fields_presets_and_states(whichtoken, no_workers, tmp_path):
-    assert "not run" in whichtoken("list").stdout
+    assert "so far" not in whichtoken("list").stdout
     whichtoken("reproduce", "toy/mean")
     assert "quick: 1 agrees" in whichtoken("list").stdout
     shown = whichtoken("list", "toy/mean").stdout

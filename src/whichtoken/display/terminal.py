@@ -40,6 +40,12 @@ def say(sentence: object, style: str = "", *, wrap: bool = True) -> None:
     console().print(printable(sentence, style), highlight=False, soft_wrap=None if wrap else True)
 
 
+def suggest(*commands: str) -> None:
+    """Print the commands that a user may want next, to be copied."""
+    for command in () if quiet else commands:
+        say(f"next: {command}", "dim", wrap=False)
+
+
 def table(*columns: str, title: str | None = None) -> Any:
     """An empty table with these headings, without markup; cells that are too wide are folded."""
     from rich import box

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whichtoken.app.cli.options import new_output
-from whichtoken.display.terminal import console, say, table
+from whichtoken.display.terminal import console, suggest, table
 from whichtoken.files import write_text
 
 if TYPE_CHECKING:
@@ -104,13 +104,19 @@ def _print_list() -> None:
 
     from whichtoken.lab.benchmark import benchmark_files, recorded_benchmark
 
-    rows = table("name", "on record", "what it compares")
+    rows = table("name", "on record", "question")
     for name, file in benchmark_files().items():
-        first = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
         recorded = recorded_benchmark(name)
-        rows.add_row(name, f"{recorded['seconds'] / 60:.1f} min" if recorded else "not run", first)
+        [question] = (
+            ast.literal_eval(node.value)
+            for node in ast.parse(file.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and node.targets[0].id == "QUESTION"
+        )
+        rows.add_row(name, f"{recorded['seconds'] / 60:.1f} min" if recorded else "not run", question)
     console().print(rows)
-    say("whichtoken bench NAME runs one, --all runs all of them", "dim")
+    suggest("whichtoken bench NAME", "whichtoken bench --all  (hours)")
 
 
 def _as_row(measure: Measure, rows: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ import typer
 
 from whichtoken.app.cli import options
 from whichtoken.checks import check_count
-from whichtoken.display.terminal import say
+from whichtoken.display.terminal import say, suggest
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
@@ -114,6 +115,8 @@ def _trains(function: Callable[..., Any]) -> Callable[..., None]:
             for sentence in report.notes:
                 say(sentence)
         say(f"model: {request.model}")
+        what = '"a text of yours"' if function.__name__ == "fit_text_file" else "--file FILE"
+        suggest(f"whichtoken explain {shlex.quote(str(request.model))} {what}")
 
     # the file and the folder first, then the options of this kind
     (data, model, *rest), (_, *special) = common.parameters.values(), own.parameters.values()

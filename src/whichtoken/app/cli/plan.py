@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from whichtoken.app.cli import options
-from whichtoken.display.terminal import console, printable, say, table
+from whichtoken.display.terminal import console, printable, say, suggest, table
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 
@@ -127,6 +127,7 @@ def _from_theory(given: dict[str, Any], wanted: dict[str, Any]) -> Plan:
     _print_forecasts(planned)
     say(protocol(planned))
     _print_notes(planned.warnings)
+    suggest("whichtoken plan --pilot FILE  (estimate these numbers from labeled data)")
     return planned
 
 
@@ -151,15 +152,19 @@ def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wan
     if study.theory is not None and study.fits:
         _print_forecasts(study.theory, "The theory alone, for data that follow it exactly")
     _print_notes(study.notes)
+    suggest(f"whichtoken fit {'bags' if study.unit == 'bags' else 'text'} FILE --model FOLDER")
     return study
 
 
 def _print_forecasts(planned: Plan, title: str | None = None) -> None:
     from whichtoken.app.pages.planning import forecast_headings, forecast_rows
 
-    rows = table(*forecast_headings(planned), title=title)
-    for line in forecast_rows(planned):
-        rows.add_row(*line)
+    lines = forecast_rows(planned)
+    filled = [place for place, cells in enumerate(zip(*lines, strict=True)) if any(cells)]
+    headings = forecast_headings(planned)
+    rows = table(*(headings[place] for place in filled), title=title)
+    for line in lines:
+        rows.add_row(*(line[place] for place in filled))
     console().print(rows)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from whichtoken.app.cli.options import OutFolder, field_values, new_output, whole
+from whichtoken.display.terminal import suggest
 from whichtoken.files import DEFAULT_FOLDER, write_text
 
 
@@ -61,6 +63,8 @@ def reproduce(
             json.dumps({"schema": JSON_VERSION, "experiments": [result.as_json() for result in results]}, indent=1),
         )
     print_results(results, verbose)
+    folder = "" if out == DEFAULT_FOLDER else f" --out {shlex.quote(str(out))}"
+    suggest(f"whichtoken report{folder}  (pages with figures)")
     unloaded = not ids and print_faults()
     if unloaded or any(
         result.changed or result.vanished or result.appeared or result.fault or (result.failed and not result.rows)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whichtoken import __version__
 from whichtoken.app.pages.sentences import STATES, counts, least_error, number, sentence
 from whichtoken.app.pages.studies import place_of
-from whichtoken.display.terminal import console, printable, say, table
+from whichtoken.display.terminal import console, printable, say, suggest, table
 from whichtoken.display.text import pluralize
 from whichtoken.files import LEDGER_NAME
 from whichtoken.lab.discovery import experiments, faults
@@ -188,9 +188,10 @@ def print_claims(out: Path, theory: str = "") -> None:
     for run in _stored(out):
         if run.id in chosen:
             latest.setdefault(run.id, _so_far(run))
-    listed = table("claim", "so far", "on record")
+    with_runs = bool(latest) or any(claim.missing for claim in chosen.values())
+    listed = table("claim", *(["so far"] if with_runs else []), "on record")
     # so that an id can be copied
-    listed.columns[0].no_wrap = True
+    listed.columns[0].no_wrap = listed.columns[-1].no_wrap = True
     for claim in chosen.values():
         unrun = f"not run: needs {claim.needs}" if claim.missing else "not run"
         # the states on record, of the most informative size
@@ -198,17 +199,26 @@ def print_claims(out: Path, theory: str = "") -> None:
         recorded = (
             printable("")
             if size is None
-            else printable(f"{size}: ") + colored_counts(Counter(claim.expected[size].values()))
+            else printable(f"{size}: ") + _states(Counter(claim.expected[size].values()), with_runs)
         )
-        listed.add_row(printable(claim.id), latest.get(claim.id) or printable(unrun, "dim"), recorded)
+        so_far = [latest.get(claim.id) or printable(unrun, "dim")] if with_runs else []
+        listed.add_row(printable(claim.id), *so_far, recorded)
     for fault in () if theory else faults():
-        listed.add_row(printable(fault.name), printable(f"broken: {fault.sentence}", "red"), "")
+        listed.add_row(printable(fault.name), printable(f"broken: {fault.sentence}", "red"))
     console().print(listed)
     for reason, claims in Counter(claim.missing for claim in chosen.values() if claim.missing).items():
         say(
             f"{claims} of {pluralize(len(chosen), 'claim')} cannot run here{', because each' if claims > 1 else ': it'} {reason}"
         )
-    say("whichtoken list ID: what one claim says, its source and its fields", "dim")
+    suggest("whichtoken list ID  (what a claim says)", "whichtoken reproduce ID")
+
+
+def _states(found: Mapping[str, int], short: bool) -> Text:
+    """The counts of states; in short, only how many agree, in the color of the state that matters most."""
+    if not short:
+        return colored_counts(found)
+    worst = next((state for state in ("disagrees", "undecided", "not-run") if found.get(state)), "agrees")
+    return printable(f"{found.get('agrees', 0)} of {sum(found.values())} agree", STATE_STYLE[worst])
 
 
 def print_claim(claim: Experiment[Any], out: Path) -> None:
