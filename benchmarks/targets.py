@@ -71,16 +71,14 @@ def measure(wanted: Cases) -> Iterator[Measure]:
     if wanted(case := "ratings of 10,605 snippets of movie reviews"):
         table = _table("movie_snippets_vader.parquet")
         yield from _numbers(case, *_halves(table["text"].to_numpy(), table["mean_rating"].to_numpy(float)), _texts())
-    reviews = ("stars of 8,135 reviews", "three labels of 8,135 reviews")
-    asked = [wanted(case) for case in reviews]
-    if any(asked):
+    if wanted(case := "stars of 8,135 reviews"):
         table = _table("yelp_reviews_1000_1500.parquet")
-        texts, stars, length = table["text"].to_numpy(), table["stars"].to_numpy(float), table["text"].str.len()
-        if asked[0]:
-            yield from _numbers(reviews[0], *_halves(texts, stars), _texts())
-        if asked[1]:
-            labels = np.column_stack([stars > 3, (stars == 1) | (stars == 5), length > length.median()]).astype(int)
-            yield from _labels(reviews[1], *_halves(texts, labels), _texts())
+        yield from _numbers(case, *_halves(table["text"].to_numpy(), table["stars"].to_numpy(float)), _texts())
+    if wanted(case := "three labels of 8,135 reviews"):
+        table = _table("yelp_reviews_1000_1500.parquet")
+        stars, length = table["stars"].to_numpy(float), table["text"].str.len()
+        labels = np.column_stack([stars > 3, (stars == 1) | (stars == 5), length > length.median()]).astype(int)
+        yield from _labels(case, *_halves(table["text"].to_numpy(), labels), _texts())
     for case, target, compare in (
         ("the largest digit of a bag", _largest, _numbers), ("digits 0, 4 and 9 in a bag", _held, _labels)
     ):  # fmt: skip

@@ -117,6 +117,14 @@ def test_a_run_that_is_stopped_keeps_what_it_has(toy_benchmarks, tmp_path):
     assert len(table["measures"]) == 1
 
 
+def test_a_case_that_ran_before_a_stop_keeps_its_day(toy_benchmarks, tmp_path):
+    toy_benchmarks["toy-first"].write_text(CASES + "    raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        bench(["toy-first"], json_file=tmp_path / "one.json", case=["small"])
+    (table,) = json.loads((tmp_path / "one.json").read_text())["benchmarks"]
+    assert set(table["cases"]) == {"small"}
+
+
 CASES = """
 from whichtoken.lab.benchmark import Measure
 

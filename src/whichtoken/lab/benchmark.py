@@ -135,6 +135,11 @@ class Cases:
     def __call__(self, case: str) -> bool:
         return self.every.setdefault(case, not self.texts or any(text in case for text in self.texts))
 
+    @property
+    def asked(self) -> list[str]:
+        """Wanted cases that were asked about so far."""
+        return [case for case, wanted in self.every.items() if wanted]
+
 
 def run_benchmark(name: str, wanted: Cases | None = None) -> Iterator[Measure]:
     """Measure one benchmark, or some cases of it, number by number, on one thread unless it asks for more."""
@@ -151,7 +156,7 @@ def run_benchmark(name: str, wanted: Cases | None = None) -> Iterator[Measure]:
         if wanted.texts and not by_case:
             raise UsageError(f"the benchmark {name} has no cases that can be run alone; leave --case out")
         yield from measure(wanted) if by_case else measure()
-    if wanted.texts and not any(wanted.every.values()):
+    if wanted.texts and not wanted.asked:
         raise UsageError(f"no case of {name} has {' or '.join(wanted.texts)} in its name: {'; '.join(wanted.every)}")
 
 

@@ -57,7 +57,7 @@ def bench(
     if list_only or not (names or all_of_them):
         _print_list()
         return
-    out, tables = console(), []
+    out, tables, today = console(), [], datetime.now(UTC).date().isoformat()
     for name in names or benchmark_files():
         found: dict[str, Any] = {
             "name": name,
@@ -67,7 +67,7 @@ def bench(
             "cases": {},  # day on which each was run
             "measures": [],
         }
-        found |= _stored(json_file, name) if case else {}
+        found |= {**_stored(json_file, name), "finished": False} if case else {}
         old, new, wanted = found["measures"], list[Any](), Cases(case or ())
         tables.append(found)
         rows = table("case", "what", "value", "target", "met", "detail", title=name)
@@ -79,8 +79,10 @@ def bench(
                 new.append(_as_row(measure, rows))
                 renewed = {part["case"] for part in new}
                 found["measures"] = [part for part in old if part["case"] not in renewed] + new
-                # a long benchmark that is stopped keeps its results
+                found["cases"] |= dict.fromkeys(wanted.asked, today)
+                # a long benchmark that is stopped keeps its results, with their days
                 _write(json_file, tables)
+            found["cases"] |= dict.fromkeys(wanted.asked, today)  # also a case without a number
 
         try:
             with out.status(f"{name} ..."):
@@ -91,8 +93,6 @@ def bench(
                 raise
             found["not_run"] = str(error)
             out.print(f"{name} is not run: {error}")
-        today = datetime.now(UTC).date().isoformat()
-        found["cases"] |= {part: today for part, ran in wanted.every.items() if ran}
         found["finished"] = not found["not_run"] and found["cases"].keys() >= wanted.every.keys()
         _write(json_file, tables)
         if found["measures"]:
