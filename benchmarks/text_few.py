@@ -34,6 +34,7 @@ from whichtoken.datasets.corpora import data_file, packaged_file, read_corpus, r
 from whichtoken.datasets.sentence_encoder import SentenceEncoder, encode_all
 from whichtoken.datasets.word_vectors import ENCODER, WORDLLAMA, read_vectors
 from whichtoken.estimators.text.counting import count_documents, inverse_document_frequency
+from whichtoken.estimators.text.model import with_words_of
 from whichtoken.lab.benchmark import CPU, Beside, Measure
 from whichtoken.theory.trained_embeddings.score_descent import Scores
 
@@ -261,6 +262,7 @@ def _attacks() -> int:
     texts, labels = [texts[row] for row in rows], labels[rows]
     model = TextClassifier(min_df=1, vectors=WORDLLAMA[0], random_state=0).fit(texts[:1000], labels[:1000])
     edits = model.certificates(texts[1000:3000])["edits"].to_numpy()
+    model = with_words_of(model, texts)  # words of all texts may be inserted, also those that pieces of words spell
     strength = np.exp(model.selection_[:, 0]) * (model.values_[:, 0, 0] + model.intercept_[0])
     worst = np.argsort(strength)[[*range(5), *range(-5, 0)]]
     broken = 0

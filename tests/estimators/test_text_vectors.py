@@ -215,6 +215,49 @@ def pieces_of_words(folder):
     return folder / "model.safetensors"
 
 
+def test_any_word_of_known_pieces_has_a_value(tmp_path):
+    model = TextClassifier(vectors=pieces_of_words(tmp_path), random_state=0).fit(TRAIN, Y)
+    known = model.vocabulary_
+    good, bad = ([a + b for a in kind[20:30] for b in kind[30:]] for kind in (GOOD, BAD))
+    assert not {*good, *bad} & {*known}
+    assert (model.predict(good) == 1).mean() > 0.95
+    assert (model.predict(bad) == 0).mean() > 0.95
+    text = f"{good[0]} {REST[0]} {good[7]}"
+    (why,), (decision,) = model.explain([text]), model.decision_function([text])
+    assert {reason.token for reason in why.reasons} == {*text.split()}
+    assert why.decision == pytest.approx(decision, abs=1e-12)
+    assert why.bias + sum(reason.contribution for reason in why.reasons) == pytest.approx(decision, abs=1e-12)
+    assert model.counterfactuals([text]) == [why.counterfactual]
+    assert set(model.mistakes([text], [0])["token"]) <= {*text.split()}
+    model.save(tmp_path / "model")
+    again = TextClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.decision_function([*good, text]), model.decision_function([*good, text]))
+    assert again.decision_function(iter([text])) == decision
+    assert again.vocabulary_ == model.vocabulary_ == known
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_no_word_of_known_pieces_beats_a_certificate(tmp_path, classes):
+    third = [" ".join(np.random.default_rng(i).choice(REST, 7)) for i in range(30)] if classes == 3 else []
+    given = {"vectors": pieces_of_words(tmp_path), "loss": "logistic", "random_state": 0}
+    model = TextClassifier(**given).fit([*TRAIN, *third], [*Y, *(2 for _ in third)])
+    some = [*UNSEEN[:20], *third[:5]]
+    labels, edits, rng = model.predict(some), model.certificates(some)["edits"].to_numpy(), np.random.default_rng(6)
+    tried, flipped = 0, 0
+    for text, label, fewest in zip(some, labels, edits, strict=True):
+        for budget in (fewest - 1, fewest + 3):
+            attacked = []
+            for _ in range(40):
+                words, kind = text.split(), (GOOD, BAD, REST)[rng.integers(3)]
+                for _ in range(budget):
+                    words[rng.integers(len(words))] = "".join(rng.choice(kind, 2))
+                attacked.append(" ".join(words))
+            changed = int((model.predict(attacked) != label).sum())
+            assert budget >= fewest or not changed
+            tried, flipped = tried + 40, flipped + changed
+    assert flipped > tried / 10
+
+
 def test_a_folder_refuses_vectors_that_are_missing_or_changed(tmp_path):
     file = tmp_path / "vectors.txt"
     file.write_text("\n".join(f"{word} {' '.join(map(str, row))}" for word, row in zip(WORDS, ARRAY, strict=True)))

@@ -46,8 +46,7 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns
 from whichtoken.estimators.model_folder import DataCard, add_to_card, check_writable, describe_table
 from whichtoken.estimators.text.classifier import TextClassifier
-from whichtoken.estimators.text.counting import count_documents
-from whichtoken.estimators.text.model import flipping_sets
+from whichtoken.estimators.text.model import counted, flipping_sets
 from whichtoken.reading import read_json, shown
 from whichtoken.tables import TableForm, column_names, has_text, label_names, stream_table, text_values
 
@@ -583,11 +582,11 @@ class _TextWork(Workload):
             if model._encoder is not None:
                 return model.predict_proba(list(self.texts(others)))
             texts, added = model._split(self.data(others))
-            counts = count_documents(model, list(texts))
-            if model.selection_.shape[1] == 1:
-                self.flips[others.tobytes()] = [tokens.tolist() for tokens in flipping_sets(model, counts, added)]
-            self.leaks.update(_leaks(counts, self.labels[others], model.token_names_))
-            return model._probabilities(model._outputs(counts) + added)
+            more, counts = counted(model, list(texts))
+            if more.selection_.shape[1] == 1:
+                self.flips[others.tobytes()] = [tokens.tolist() for tokens in flipping_sets(more, counts, added)]
+            self.leaks.update(_leaks(counts, self.labels[others], more.token_names_))
+            return more._probabilities(more._outputs(counts) + added)
 
         return Trained(model, model.classes_, probabilities, model.decision_weights_)
 

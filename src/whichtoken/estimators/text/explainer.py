@@ -34,6 +34,7 @@ from whichtoken.estimators import explainer_page as page
 from whichtoken.estimators.common import refuse_several
 from whichtoken.estimators.text.counting import Vocabulary
 from whichtoken.estimators.text.learning import decide
+from whichtoken.estimators.text.model import with_words_of
 
 if TYPE_CHECKING:
     from whichtoken.estimators.text.model import TextModel
@@ -260,9 +261,10 @@ def _compare(model: TextModel, smaller: TextModel, kept: NDArray[np.bool_], text
     """How many texts there are, and how many the smaller model decides otherwise."""
     compared = changed = 0
     for chunk in text_chunks(texts):
-        counts = model._vocabulary.table.count(model._vocabulary.tokenizer.tokens(chunk))
+        more = with_words_of(model, chunk)
+        counts = more._vocabulary.table.count(more._vocabulary.tokenizer.tokens(chunk))
         compared += len(chunk)
-        whole, reduced = model._outputs(counts), smaller._outputs(counts[:, kept])
+        whole, reduced = more._outputs(counts), smaller._outputs(counts[:, np.flatnonzero(kept)])
         changed += int((decide(whole - model._offset) != decide(reduced - model._offset)).sum())
     return compared, changed
 

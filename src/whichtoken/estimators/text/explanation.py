@@ -28,7 +28,7 @@ from whichtoken.estimators.text.counting import (
     texts_of,
 )
 from whichtoken.estimators.text.learning import decide
-from whichtoken.estimators.text.model import flipping_sets
+from whichtoken.estimators.text.model import counted, flipping_sets, with_words_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,6 +204,7 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
     if texts is None or not hasattr(model, "_vocabulary"):
         counts, places = count_documents(model, X if texts is None else texts), None
     else:
+        model = with_words_of(model, texts)
         counts, places = model._vocabulary.place(texts)
     raw, encoder = model._outputs(counts) + beside, model._encoder
     if encoder is not None:
@@ -374,7 +375,7 @@ def mistakes(model: TextModel, X: Any, y: Any, n: int) -> pd.DataFrame:
 
     if model._columns is None and (found := texts_of(X)) is not None:
         X = list(found)  # a stream is read once
-    counts = count_documents(model, model._split(X)[0])
+    more, counts = counted(model, model._split(X)[0])
     true, said = encode_classes(y, counts.shape[0], model.classes_), decide(model._decisions(X) - model._offset)
 
     rows = []
@@ -383,14 +384,14 @@ def mistakes(model: TextModel, X: Any, y: Any, n: int) -> pd.DataFrame:
         wrong, right = (counts[(true == label) & (said == one)] for one in (taken, label))
         holding, elsewhere = (document_frequency(some) / max(some.shape[0], 1) for some in (wrong, right))
         side, column = (1.0, taken) if len(model.classes_) > 2 else (1.0 if taken else -1.0, 0)
-        adds = _attention(model, wrong, np.full(size, column))[1]
+        adds = _attention(more, wrong, np.full(size, column))[1]
         adds = side * np.bincount(wrong.indices, adds, minlength=wrong.shape[1]) / size
         # a word that as many rightly labeled documents of the class hold does not explain the mistake
         excess = adds * np.maximum(1 - elsewhere / np.maximum(holding, 1e-300), 0)
         for s in np.argsort(-excess, kind="stable")[:n]:
             if excess[s] > 0:
                 row = {"true": model.classes_[label], "predicted": model.classes_[taken], "documents": size}
-                row |= {"token": model.token_names_[s], "holding": float(holding[s])}
+                row |= {"token": more.token_names_[s], "holding": float(holding[s])}
                 rows.append({**row, "holding_right": float(elsewhere[s]), "contribution": float(adds[s])})
     columns = ["true", "predicted", "documents", "token", "holding", "holding_right", "contribution"]
     return pd.DataFrame(rows, columns=columns)

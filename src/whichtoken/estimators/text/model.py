@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from inspect import signature
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -30,6 +32,7 @@ from whichtoken.estimators.text.counting import (
     check_fitted,
     count_documents,
     listed_texts,
+    texts_of,
     token_vectors,
     vectors_of_tokens,
     with_words,
@@ -71,6 +74,7 @@ class FittedVectors:
     named: NDArray[np.float32]  # of those that it names, which a folder need not keep, (named, dim)
     listed: NDArray[np.bool_]  # whether the source names a token, (|S|,)
     direction: Array  # v, (dim, outputs)
+    spells: bool = False  # whether the source gives any other word a vector, too
 
     @property
     def embedding(self) -> NDArray[np.float32]:
@@ -177,7 +181,8 @@ class TextModel(FittedText, SavesExplainer):
         if self._encoder is not None:
             return [why.counterfactual or [] for why in self.explain(X)]
         X, added = self._split(X)
-        found, names = flipping_sets(self, count_documents(self, X), added), self.token_names_
+        model, counts = counted(self, X)
+        found, names = flipping_sets(model, counts, added), model.token_names_
         return [[names[token] for token in tokens] for tokens in found]
 
     def certificates(self, X: Any) -> pd.DataFrame:
@@ -190,16 +195,18 @@ class TextModel(FittedText, SavesExplainer):
 
         self._refuse_encoder("certificates")
         X, added = self._split(X)
-        counts = count_documents(self, X)
+        model, counts = counted(self, X)
         if (counts.data != np.floor(counts.data)).any():
             raise ValueError(
                 "X holds fractions; a certificate speaks of whole occurrences, so counts must be whole numbers"
             )
-        amounts, most = self._amounts(counts), np.iinfo(np.int64).max
+        model = _with_worst_words(model)
+        counts.resize(counts.shape[0], len(model.values_))
+        amounts, most = model._amounts(counts), np.iinfo(np.int64).max
         kinds = [name for name in Certificate.__dataclass_fields__ if name != "decisions"]
         fewest = np.full((counts.shape[0], len(kinds)), most)
-        for values, bias, rows in _duels(self, counts, added):
-            duel = certify(counts[rows], self.selection_[:, 0], values, bias, amounts[rows].data, self.log_null_)
+        for values, bias, rows in _duels(model, counts, added):
+            duel = certify(counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data, model.log_null_)
             numbers = np.stack([getattr(duel, kind) for kind in kinds], axis=1)
             fewest[rows] = np.minimum(fewest[rows], np.where(numbers == OUT_OF_REACH, most, numbers))
         return pd.DataFrame(np.where(fewest == most, OUT_OF_REACH, fewest), columns=kinds)
@@ -482,10 +489,11 @@ class TextModel(FittedText, SavesExplainer):
     def _decisions(self, X: Any) -> Array:
         """Outputs of documents, the part of an encoder or of columns included, (n, outputs)."""
         X, added = self._split(X)
-        if self._encoder is None:
-            return np.asarray(self._outputs(count_documents(self, X)) + added)
-        texts = listed_texts(X)
-        return self._outputs(count_documents(self, texts)) + self._encoder.outputs(texts)
+        if self._encoder is not None:
+            X = listed_texts(X)
+            added = self._encoder.outputs(X)
+        model, counts = counted(self, X)
+        return np.asarray(model._outputs(counts) + added)
 
     def _outputs(self, counts: sparse.csr_array) -> Array:
         return self.scores_.outputs(self._amounts(counts))
@@ -590,7 +598,8 @@ def add_words(model: TextModel, tokenizer: Tokenizer, names: tuple[str, ...], so
     listed[[places[name] for name in others]] = False
     direction = model._vectors.direction
     own = vectors_of_tokens(tokenizer, others, source)
-    model._vectors = FittedVectors(source.name, source.sha256, own, means, listed, direction)
+    spells = source.spell is not None
+    model._vectors = FittedVectors(source.name, source.sha256, own, means, listed, direction, spells)
     model.selection_, model.values_ = model.selection_[rows], model.values_[rows]
     unseen = rows == len(names)
     model.values_[unseen, 0] = (means @ direction.astype(np.float32))[unseen[listed]]
@@ -603,6 +612,63 @@ def add_words(model: TextModel, tokenizer: Tokenizer, names: tuple[str, ...], so
         precision = np.concatenate([precision[rows], precision[tail]])
         model._memory = Memory(precision, np.concatenate([mean[rows] * ~unseen, mean[tail]]))
     return every
+
+
+def counted(model: TextModel, X: Any) -> tuple[TextModel, sparse.csr_array]:
+    """Counts of documents, and the model with a value for each of their words that its vectors spell."""
+    if model._vectors is None or not model._vectors.spells:
+        return model, count_documents(model, X)
+    X = X if hasattr(X, "__len__") else list(X)  # a stream is read once
+    model = with_words_of(model, texts_of(X) or ())
+    return model, count_documents(model, X)
+
+
+def with_words_of(model: TextModel, texts: Iterable[str]) -> TextModel:
+    """The model with a value for each word of the texts that it does not know and that its vectors spell.
+
+    The values are kept within those of the unseen words that the vectors name, so that no made-up word says more than these.
+    """
+    kept = model._vectors
+    if kept is None or not kept.spells:
+        return model
+    tokenizer, known = model._vocabulary.tokenizer, model._vocabulary.table.tokens
+    names = [name for name in tokenizer.tokens(texts).names if name not in known]
+    described = {"name": kept.name, "sha256": kept.sha256}
+    source = _same_source(source_vectors, "vectors", "the model", described, None) if names else None
+    unseen = _unseen_words(model)
+    if source is None or not unseen.size:
+        return model
+    embedding, of_unseen = vectors_of_tokens(tokenizer, names, source), model.values_[unseen, 0]
+    some = embedding.any(axis=1)
+    values = embedding[some].astype(np.float64) @ kept.direction
+    more = _with_values(model, np.clip(values, of_unseen.min(axis=0), of_unseen.max(axis=0)))
+    more.vocabulary_ = (*model.vocabulary_, *compress(names, some))
+    more._vocabulary = Vocabulary(tokenizer, more.vocabulary_)
+    return more
+
+
+def _unseen_words(model: TextModel) -> NDArray[np.int64]:
+    """Rows of the words that vectors name and that were never counted; they have the same selection score."""
+    assert model._vectors is not None
+    return np.flatnonzero(model._vectors.listed & ~model._statistics[0].any(axis=1))
+
+
+def _with_values(model: TextModel, values: Array) -> TextModel:
+    """The model with more unseen words, of these values (words, outputs)."""
+    more, rows = copy(model), np.full(len(values), _unseen_words(model)[0])
+    more.values_ = np.concatenate([model.values_, values[:, None]])
+    more.selection_ = np.concatenate([model.selection_, model.selection_[rows]])
+    return more
+
+
+def _with_worst_words(model: TextModel) -> TextModel:
+    """The model with a word for each class that speaks as much for it, and as little for others, as one made of pieces can."""
+    if model._vectors is None or not model._vectors.spells or not (unseen := _unseen_words(model)).size:
+        return model
+    values = model.values_[unseen, 0]
+    # two classes have one output, whose worst words have names
+    most = np.eye(values.shape[1], dtype=bool)
+    return _with_values(model, np.where(most, values.max(axis=0), values.min(axis=0)))
 
 
 def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]], dim: int = 0) -> None:

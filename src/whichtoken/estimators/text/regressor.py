@@ -18,8 +18,9 @@ from whichtoken.estimators.common import SIDES, FittedSummary, check_change, sta
 from whichtoken.estimators.model_folder import OpenedFolder
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.columns import TextColumnReason
-from whichtoken.estimators.text.counting import count_documents, is_partitioned, listed_texts
+from whichtoken.estimators.text.counting import is_partitioned, listed_texts
 from whichtoken.estimators.text.explanation import TokenReason
+from whichtoken.estimators.text.model import counted
 from whichtoken.reading import shown
 from whichtoken.theory.trained_embeddings import minimal_deletions
 
@@ -141,7 +142,7 @@ class TextRegressor(FittedSummary, RegressorMixin, BaseEstimator):
         check_change(change)
         model = self.scorer_
         texts, beside = model._split(X)
-        counts = count_documents(model, texts)
+        model, counts = counted(model, texts)
         outputs = (model._outputs(counts) + beside)[:, 0]
         # with this bias the sign of the output says on which side of the wanted number a text is
         bias = np.broadcast_to(model.intercept_ + beside, (len(outputs), 1))[:, 0] - outputs - change / self.scale_
