@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
 from inspect import signature
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -639,10 +638,10 @@ def with_words_of(model: TextModel, texts: Iterable[str]) -> TextModel:
     if source is None or not unseen.size:
         return model
     embedding, of_unseen = vectors_of_tokens(tokenizer, names, source), model.values_[unseen, 0]
-    some = embedding.any(axis=1)
+    some = np.flatnonzero(embedding.any(axis=1))
     values = embedding[some].astype(np.float64) @ kept.direction
     more = _with_values(model, np.clip(values, of_unseen.min(axis=0), of_unseen.max(axis=0)))
-    more.vocabulary_ = (*model.vocabulary_, *compress(names, some))
+    more.vocabulary_ = (*model.vocabulary_, *(names[k] for k in some.tolist()))
     more._vocabulary = Vocabulary(tokenizer, more.vocabulary_)
     return more
 

@@ -140,9 +140,8 @@ class TextRegressor(FittedSummary, RegressorMixin, BaseEstimator):
         """For each text the fewest tokens whose deletion changes its number by `change` or more; empty if none does."""
         check_is_fitted(self)
         check_change(change)
-        model = self.scorer_
-        texts, beside = model._split(X)
-        model, counts = counted(model, texts)
+        texts, beside = self.scorer_._split(X)
+        model, counts = counted(self.scorer_, texts)
         outputs = (model._outputs(counts) + beside)[:, 0]
         # with this bias the sign of the output says on which side of the wanted number a text is
         bias = np.broadcast_to(model.intercept_ + beside, (len(outputs), 1))[:, 0] - outputs - change / self.scale_
