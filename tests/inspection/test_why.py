@@ -228,12 +228,8 @@ def test_what_has_no_reason_is_one_sentence():
 
 
 def test_a_second_pass_that_is_another_one_is_refused():
-    """Dropout, or weights that changed after the probe read them: the parts would be those of another pick."""
-    model = families.FAMILIES["bert"]().train()
-    probe = probed(model)
-    with pytest.raises(UsageError, match=r"something else when the text is run again .* call model.eval\(\)"):
-        [probe.why(2, head, 6) for head in range(4)]
-    model.eval()
+    """Weights that changed after the probe read them: the parts would be those of another pick."""
+    model = families.FAMILIES["bert"]()
     probe = probed(model)
     with torch.no_grad():
         model.encoder.layer[0].output.dense.weight *= 3
@@ -244,11 +240,19 @@ def test_a_second_pass_that_is_another_one_is_refused():
 @pytest.mark.parametrize("run", [
     lambda model: token_shares(model, TEXT), lambda model: pick_effects(model, TEXT, 0),
     lambda model: direct_contributions(model, TEXT), lambda model: faithfulness(model, ["a"], [[1]], None),
-    lambda model: pick_survival(model, ["a"], None),
+    lambda model: pick_survival(model, ["a"], None), lambda model: probed(model).why(2, 0, 6),
 ])  # fmt: skip
 def test_dropout_is_refused_by_whatever_runs_a_model_twice(run):
     with pytest.raises(UsageError, match="BertModel is in training mode with dropout on"):
         run(families.FAMILIES["bert"]().train())
+
+
+def test_dropout_that_is_a_number_of_an_attention_is_refused_too():
+    model = families.FAMILIES["llama"]().train()
+    assert probed(model).why(1, 0, 6).error < 1e-6  # in training mode, but with nothing at random
+    model.model.layers[0].self_attn.attention_dropout = 0.1
+    with pytest.raises(UsageError, match="LlamaForCausalLM is in training mode with dropout on"):
+        probed(model).why(1, 0, 6)
 
 
 def test_padding_that_is_not_a_number_does_not_hide_the_form_of_a_norm():

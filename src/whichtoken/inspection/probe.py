@@ -18,7 +18,7 @@ from whichtoken.errors import UsageError
 from whichtoken.inspection.adapters import Adapter, Heads, listen
 from whichtoken.inspection.picks import Picks, pick
 from whichtoken.inspection.reading import Mask, Reading, full_mask, query_positions, read
-from whichtoken.inspection.sites import Site, find_decoder, find_sites, hook
+from whichtoken.inspection.sites import Site, check_evaluation, find_decoder, find_sites, hook
 from whichtoken.inspection.why import RecomputedPass, Stream, Why
 from whichtoken.inspection.words import distinct_words, whole_words
 
@@ -227,6 +227,7 @@ class AttentionProbe:
         -------
         Why
         """
+        check_evaluation(self.model)
         number = self._number(layer)
         reading = self.reading(layer)
         if self._given is None or not 0 <= text < len(reading.positions):
@@ -259,7 +260,7 @@ class AttentionProbe:
         if abs(why.gap - (gap := float(scores[picked] - scores[runner_up]))) > AGAIN * max(1.0, abs(gap)):
             raise UsageError(
                 f"the model computes something else when the text is run again (gap {why.gap:.2f}, before {gap:.2f}):"
-                " its dropout is on, or its weights have changed; call model.eval() and run the text again"
+                " its weights have changed, or it is random; run the text again"
             )
         return why
 

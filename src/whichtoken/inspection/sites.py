@@ -166,7 +166,14 @@ def is_activation(module: nn.Module) -> bool:
 
 def check_evaluation(model: nn.Module) -> None:
     """Refuse a model whose dropout would make every run another one."""
-    if any(part.training and getattr(part, "p", 0) for part in model.modules() if "Dropout" in type(part).__name__):
+    # of a module, or a number that a layer gives to functional dropout
+    rates = (
+        getattr(part, name, None)
+        for part in model.modules()
+        if part.training
+        for name in (("p",) if "Dropout" in type(part).__name__ else ("dropout", "attention_dropout"))
+    )
+    if any(isinstance(rate, int | float) and rate for rate in rates):
         raise UsageError(f"{type(model).__name__} is in training mode with dropout on; call model.eval() first")
 
 
