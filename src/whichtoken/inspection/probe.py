@@ -27,7 +27,7 @@ Queries = str | Sequence[int]
 # how far the recomputed output of a layer may be from the model's own, relative to its largest value; some models round the
 # softmax to single precision also in double
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-AGAIN = 1e-2  # relative: how far the gap of a second pass may be from that of the first
+AGAIN = 1e-2  # relative: a second pass moves gaps by 2e-6 in single precision and by 6e-3 in bfloat16
 CHECKED = 16  # queries of each text that are compared after the first pass
 
 

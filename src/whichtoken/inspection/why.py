@@ -38,7 +38,7 @@ CLOSE = 0.5  # nats: a smaller gap has no reason that lasts
 CANCELLATION = 3.0  # parts that are this much larger than their sum explain nothing
 MOST_PARTS = 3  # that may be needed for 80 % of the gap
 SINK = 0.3  # mean attention over all queries, as in Gu et al. 2024, When attention sink emerges
-SAME = 1e-4  # relative: a larger difference between two tensors is not rounding in single precision
+SAME = 1e-4  # relative: streams that are the sum of what was written differ by rounding, others by .7 of the largest number
 INEXACT = 1e-3  # relative: then something else writes to the residual stream, and the parts are refused
 
 Call = tuple[int, int]  # id of a module, and the number of its call in a forward pass
