@@ -2,7 +2,12 @@
 
 A criterion says what is stated, and which value would refute it. Called with what was measured it gives a check; `part` gives the
 check of one point and `each` those of all points; the parts of a criterion become one check. The table of a claim is the TOML
-file of its name, with its criteria, the grids of its presets and the ranges in which `stress` searches:
+file of its name, with what `Experiment` declares in its class, its criteria, the grids of its presets and the ranges in which
+`stress` searches:
+
+    [claim]
+    version = 2
+    methods = ["loss"]
 
     [sign]
     code = "alignment.sign"
@@ -136,7 +141,7 @@ class Part(Check):
 
 
 class ClaimTable:
-    """The criteria of a claim, by name, and the grids of its presets: the TOML file beside the module of the claim.
+    """What a claim declares, its criteria, by name, and the grids of its presets: the TOML file beside the module of the claim.
 
     Parameters
     ----------
@@ -147,6 +152,11 @@ class ClaimTable:
     def __init__(self, module: str) -> None:
         package, _, name = module.rpartition(".")
         table = tomllib.loads(files(package).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+        # a claim is called as its file
+        self.id = "/".join(module.split(".")[-2:]).replace("_", "-")
+        self.declared: dict[str, Any] = {"version": 1, "needs": "", "methods": [], "spot": None} | table.pop(
+            "claim", {}
+        )
         # settings that grids use by name
         self.shared: dict[str, dict[str, Any]] = table.pop("shared", {})
         self.presets = {name: tuple(map(self._grid, grids)) for name, grids in table.pop("presets", {}).items()}
@@ -197,12 +207,16 @@ def pool_parts(judge: Judge) -> Judge:
 
 
 class Claim(Experiment[PointT]):
-    """A claim whose criteria, grids and ranges stand in a table; the parts that `judge` yields are pooled."""
+    """A claim whose declarations, criteria, grids and ranges stand in a table; the parts that `judge` yields are pooled."""
 
     def __init_subclass__(cls, *, table: ClaimTable | None = None) -> None:
         super().__init_subclass__()
         if table is not None:  # a variant of a claim keeps those of the claim
-            cls.presets, cls.ranges = table.presets, table.ranges
+            cls.id, cls.presets, cls.ranges = table.id, table.presets, table.ranges
+            cls.version, cls.needs = table.declared["version"], table.declared["needs"]
+            cls.method_fields = frozenset(table.declared["methods"])
+            if spot := table.declared["spot"]:
+                cls.spot = cls.point_type(**{name: _hashable(value) for name, value in spot.items()})
         if "judge" in vars(cls):
             cls.judge = pool_parts(cls.judge)  # type: ignore[assignment, method-assign]
 

@@ -136,12 +136,11 @@ def find_data(*names: str) -> Path | None:
     return next((path for path in paths if path.exists()), None)
 
 
-def missing_reader(*names: str) -> str:
-    """What is missing to read the first of these files that is there; empty when nothing is."""
-    path = find_data(*names)
-    if path is None or path.suffix != ".parquet" or installed("pyarrow"):
-        return ""
-    return f"{path.name} {lacks('pyarrow')}"
+def missing_data(data: str, described: str, *names: str) -> str:
+    """What is missing to read data from the first of these files that is there; empty when nothing is."""
+    if (path := find_data(*names)) is None:
+        return f"{data} not found; set {DATA_VARIABLE} to a folder with {described}"
+    return f"{path.name} {lacks('pyarrow')}" if path.suffix == ".parquet" and not installed("pyarrow") else ""
 
 
 def data_file(*names: str) -> Path:

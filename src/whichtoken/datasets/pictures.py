@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.checks import check_count
-from whichtoken.datasets.corpora import data_file
+from whichtoken.datasets.corpora import data_file, missing_data
 from whichtoken.errors import unknown
 from whichtoken.reading import readable
 from whichtoken.tables import read_table
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CIFAR_FILE = "cifar10_20k_jpeg.parquet"
+
+
+def missing_cifar(column: str) -> str:
+    """What is missing to read pictures of CIFAR-10 with what a column says of them; empty when nothing is."""
+    return missing_data("CIFAR-10 pictures", f"{CIFAR_FILE} (columns split, {column}, jpeg)", CIFAR_FILE)
 
 
 class ImagePatch:

@@ -67,11 +67,6 @@ class Point:
 
 
 class Ablation(Claim[Point], table=TABLE):
-    id = "attention-regression/ablation"
-    version = 3
-    needs = "torch"
-    method_fields = frozenset({"variant", "start", "start_samples", "size"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.theory.attention_regression.structure_aware_descent import StructureAwareDescent, TokenObjective
 

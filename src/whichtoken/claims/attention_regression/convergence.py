@@ -49,11 +49,6 @@ class Point:
 
 
 class Convergence(Claim[Point], table=TABLE):
-    id = "attention-regression/convergence"
-    version = 4
-    needs = "torch"
-    method_fields = frozenset({"method", "start", "budget"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         if point.setting == "rate":
             return run_rate(point, rng)

@@ -42,11 +42,6 @@ class Point:
 
 
 class Floor(Claim[Point], table=TABLE):
-    id = "attention-regression/floor"
-    version = 4
-    needs = "torch"
-    method_fields = frozenset({"iterations"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.theory.attention_regression.structure_aware_descent import StructureAwareDescent, TokenObjective
 

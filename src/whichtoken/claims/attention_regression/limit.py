@@ -39,11 +39,6 @@ class Point:
 
 
 class Limit(Claim[Point], table=TABLE):
-    id = "attention-regression/limit"
-    version = 3
-    needs = "torch"
-    method_fields = frozenset({"logit_norm", "centered"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         check_count("context", point.context, 2)
         P, Q = _factors(point)

@@ -43,11 +43,6 @@ class Point:
 
 
 class AttentionMap(Claim[Point], table=TABLE):
-    id = "group-sparse/attention-map"
-    version = 3
-    needs = "torch"
-    method_fields = frozenset({"method", "lr", "steps", "batch"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         if point.method in ("population", "theorem-map"):
             return _population(point)

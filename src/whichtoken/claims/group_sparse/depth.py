@@ -52,11 +52,6 @@ class Point(GroupSizes):
 
 
 class Depth(Claim[Point], table=TABLE):
-    id = "group-sparse/depth"
-    needs = "torch"
-    spot = Point(groups=4, steps=20)
-    method_fields = frozenset({"layers", "optimizer", "rate", "epsilon", "start", "steps", "batch"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         import torch
 

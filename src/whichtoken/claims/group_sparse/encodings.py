@@ -40,12 +40,6 @@ class Point(GroupSizes):
 
 
 class Encodings(Claim[Point], table=TABLE):
-    id = "group-sparse/encodings"
-    version = 2
-    needs = "torch"
-    spot = Point(groups=4, steps=50, batch=50)
-    method_fields = frozenset({"encoding", "lr", "steps", "batch"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         import torch
 

@@ -31,12 +31,6 @@ class Point(GroupSizes):
 
 
 class FiniteSample(Claim[Point], table=TABLE):
-    id = "group-sparse/finite-sample"
-    version = 2
-    needs = "torch"
-    spot = Point(groups=4, samples_per_variable=2.0, steps=50)
-    method_fields = frozenset({"lr", "steps", "scale"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from itertools import repeat
 

@@ -34,21 +34,10 @@ class Point:
 
 
 class Images(Claim[Point], table=TABLE):
-    id = "group-sparse/images"
-    version = 2
-    needs = "torch"
-    spot = Point(steps=2)
-    method_fields = frozenset({"noise", "lr", "steps"})
-
     def absent(self, point: Point) -> str:
-        from whichtoken.datasets.corpora import find_data, missing_reader
-        from whichtoken.datasets.pictures import CIFAR_FILE
+        from whichtoken.datasets.pictures import missing_cifar
 
-        if point.pictures != "cifar":
-            return ""
-        if find_data(CIFAR_FILE):
-            return missing_reader(CIFAR_FILE)
-        return f"CIFAR-10 pictures not found; set WHICHTOKEN_DATA to a folder with {CIFAR_FILE} (columns split, class, jpeg)"
+        return missing_cifar("class") if point.pictures == "cifar" else ""
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from itertools import repeat

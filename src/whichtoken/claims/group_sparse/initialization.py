@@ -34,12 +34,6 @@ class Point(GroupSizes):
 
 
 class GroupInitialization(Claim[Point], table=TABLE):
-    id = "group-sparse/initialization"
-    version = 2
-    needs = "torch"
-    spot = Point(groups=4, scale=1.0, steps=50, batch=50)
-    method_fields = frozenset({"scale", "lr", "steps", "batch"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.theory.group_sparse.descent import fresh_batches, xavier_start
         from whichtoken.theory.group_sparse.transformer import GroupTransformer

@@ -50,10 +50,6 @@ TABLE = ClaimTable(__name__)
 
 
 class LearningRate(Claim[Point], table=TABLE):
-    id = "group-sparse/learning-rate"
-    spot = Point(method="all-blocks", groups=8, steps=10)
-    method_fields = frozenset({"rate", "steps", "method", "batch"})
-
     def absent(self, point: Point) -> str:
         return "" if point.method in ("map", "all-blocks") or installed("torch") else lacks("torch")
 

@@ -51,11 +51,6 @@ class Point(GroupSizes):
 
 
 class Modules(Claim[Point], table=TABLE):
-    id = "group-sparse/modules"
-    needs = "torch"
-    spot = Point(groups=4, parts=f"{RESIDUAL}+{RMS}+{NETWORK}", steps=50)
-    method_fields = frozenset({"parts", "trained", "optimizer", "lr", "steps", "batch"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         import torch
 

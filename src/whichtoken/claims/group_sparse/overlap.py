@@ -37,12 +37,6 @@ class Point(GroupSizes):
 
 
 class Overlap(Claim[Point], table=TABLE):
-    id = "group-sparse/overlap"
-    version = 2
-    needs = "torch"
-    spot = Point(groups=4, shared=1, steps=50, batch=50)
-    method_fields = frozenset({"lr", "steps", "batch"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         import torch
 
@@ -54,7 +48,6 @@ class Overlap(Claim[Point], table=TABLE):
         return {
             **measure_selection(model, data, rng),
             "relevant_attention": weights[data.relevant].sum(),
-            # rows on record have this key
             "favored": _favored_group(data) == data.relevant[0],
             "larger_share": weights[data.relevant].max() / weights[data.relevant].sum(),
         }

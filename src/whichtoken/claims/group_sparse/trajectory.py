@@ -45,11 +45,6 @@ class Point(GroupSizes):
 
 
 class Trajectory(Claim[Point], table=TABLE):
-    id = "group-sparse/trajectory"
-    version = 3
-    needs = "torch"
-    method_fields = frozenset({"method", "lr", "steps", "batch"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         if point.method == "population":
             return _population(point)

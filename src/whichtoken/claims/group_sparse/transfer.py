@@ -50,12 +50,6 @@ class Point:
 
 
 class Transfer(Claim[Point], table=TABLE):
-    id = "group-sparse/transfer"
-    version = 2
-    needs = "torch"
-    spot = Point(groups=4, group_dim=4, pretraining=1.0, batch=50)
-    method_fields = frozenset({"pretraining", "pretraining_lr", "batch"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from copy import deepcopy
 

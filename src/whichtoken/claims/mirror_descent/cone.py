@@ -40,10 +40,6 @@ class Point(ProblemSize):
 
 
 class Cone(Claim[Point], table=TABLE):
-    id = "mirror-descent/cone"
-    version = 3
-    method_fields = frozenset({"p", "divergence", "norm", "lr", "steps"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
 
         problem = datasets.AttentionTokens(point.sequences, point.length, point.dim).sample(rng)

@@ -34,10 +34,6 @@ class Point(ProblemSize):
 
 
 class MirrorDirection(Claim[Point], table=TABLE):
-    id = "mirror-descent/direction"
-    version = 4
-    method_fields = frozenset({"p", "lr", "steps", "start"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.descent import attention_descent
         from whichtoken.theory.mirror_descent import directional_divergence, locally_optimal

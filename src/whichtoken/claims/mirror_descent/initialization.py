@@ -31,10 +31,6 @@ class Point(ProblemSize):
 
 
 class MirrorInitialization(Claim[Point], table=TABLE):
-    id = "mirror-descent/initialization"
-    version = 2
-    method_fields = frozenset({"p", "start", "lr", "steps"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.descent import attention_descent
         from whichtoken.margin import key_query_svm

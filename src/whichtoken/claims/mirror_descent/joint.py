@@ -59,10 +59,6 @@ class Point:
 
 
 class Joint(Claim[Point], table=TABLE):
-    id = "mirror-descent/joint"
-    version = 2
-    method_fields = frozenset({"p", "rule", "lr", "lr_decoder", "steps"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
 
         problem = _problem(point, rng)

@@ -37,9 +37,6 @@ class Point:
 
 
 class JointConvergence(Claim[Point], table=TABLE):
-    id = "mirror-descent/joint-conditions"
-    method_fields = frozenset({"p", "lr", "lr_decoder", "steps"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.descent import joint_descent
         from whichtoken.theory.mirror_descent import joint_conditions

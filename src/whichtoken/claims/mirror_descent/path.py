@@ -35,10 +35,6 @@ class Point(ProblemSize):
 
 
 class Path(Claim[Point], table=TABLE):
-    id = "mirror-descent/path"
-    version = 3
-    method_fields = frozenset({"p"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
 
         problem = datasets.AttentionTokens(point.sequences, point.length, point.dim).sample(rng)

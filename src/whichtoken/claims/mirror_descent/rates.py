@@ -45,10 +45,6 @@ class Point(ProblemSize):
 
 
 class Rates(Claim[Point], table=TABLE):
-    id = "mirror-descent/rates"
-    version = 3
-    method_fields = frozenset({"p", "rule", "lr", "steps", "loss"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
 
         problem, start = draw_problem(point, rng, 1e-3)

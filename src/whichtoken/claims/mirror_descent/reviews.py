@@ -29,7 +29,7 @@ from whichtoken.claims.mirror_descent._comparison import (
     pair_by_seed,
     share_above_initial,
 )
-from whichtoken.datasets.corpora import IMDB_FILES, data_file, find_data, missing_reader
+from whichtoken.datasets.corpora import IMDB_FILES, data_file, find_data, missing_data
 from whichtoken.lab import Check, Measured, Rows
 from whichtoken.theory import mirror_descent
 
@@ -59,21 +59,11 @@ class Point:
 
 
 class ReviewGeometries(Claim[Point], table=TABLE):
-    id = "mirror-descent/reviews"
-    version = 3
-    needs = "torch"
-    spot = Point(epochs=1, reviews=80, validation=40, test=40)
-    method_fields = frozenset({"method", "lr", "block"})
-
     def absent(self, point: Point) -> str:
-        if point.source != "imdb":
-            return comparison.too_large(point.width)
-        if find_data(*IMDB_FILES):
-            return missing_reader(*IMDB_FILES) or comparison.too_large(point.width)
-        return (
-            f"IMDB reviews not found; set WHICHTOKEN_DATA to a folder with {IMDB_FILES[0]} (columns split, label, text) "
-            f"or {IMDB_FILES[1]}, as published at ai.stanford.edu/~amaas/data/sentiment"
-        )
+        published = f"{IMDB_FILES[1]}, as published at ai.stanford.edu/~amaas/data/sentiment"
+        files = f"{IMDB_FILES[0]} (columns split, label, text) or {published}"
+        missing = missing_data("IMDB reviews", files, *IMDB_FILES) if point.source == "imdb" else ""
+        return missing or comparison.too_large(point.width)
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
 

@@ -52,21 +52,10 @@ TABLE = ClaimTable(__name__)
 
 
 class Vision(Claim[Point], table=TABLE):
-    id = "mirror-descent/vision"
-    version = 3
-    needs = "torch"
-    spot = Point(epochs=1, train=80, validation=40, test=40)
-    method_fields = frozenset({"method", "lr"})
-
     def absent(self, point: Point) -> str:
-        from whichtoken.datasets.corpora import find_data, missing_reader
-        from whichtoken.datasets.pictures import CIFAR_FILE
+        from whichtoken.datasets.pictures import missing_cifar
 
-        if point.pictures != "cifar":
-            return comparison.too_large(point.width)
-        if find_data(CIFAR_FILE):
-            return missing_reader(CIFAR_FILE) or comparison.too_large(point.width)
-        return f"CIFAR-10 pictures not found; set WHICHTOKEN_DATA to a folder with {CIFAR_FILE} (columns split, label, jpeg)"
+        return (missing_cifar("label") if point.pictures == "cifar" else "") or comparison.too_large(point.width)
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.theory.mirror_descent.transformers import VisionTransformer

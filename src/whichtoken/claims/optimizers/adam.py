@@ -46,10 +46,6 @@ class Point(ProblemSize):
 
 
 class AdamGeometry(Claim[Point], table=TABLE):
-    id = "optimizers/adam"
-    version = 2
-    method_fields = frozenset({"beta2", "lr", "lr_power", "eps", "steps"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         problem, start = draw_problem(point, rng, START)
         options = {"lr": point.lr, "lr_power": point.lr_power, "betas": (BETA1, point.beta2), "eps": point.eps}

@@ -40,10 +40,6 @@ class Point(ProblemSize):
 
 
 class KeysQueries(Claim[Point], table=TABLE):
-    id = "optimizers/keys-queries"
-    version = 2
-    method_fields = frozenset({"method", "depth", "steps"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.margin_norms import NORMS
 

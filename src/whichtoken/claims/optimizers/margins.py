@@ -59,10 +59,6 @@ class Point(ProblemSize):
 
 
 class Margins(Claim[Point], table=TABLE):
-    id = "optimizers/margins"
-    version = 2
-    method_fields = frozenset({"method", "steps"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.margin_norms import NORMS
 

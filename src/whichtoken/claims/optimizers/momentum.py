@@ -46,10 +46,6 @@ class Point:
 
 
 class Momentum(Claim[Point], table=TABLE):
-    id = "optimizers/momentum"
-    version = 2
-    method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         draw = {"random": draw_problem, "three tokens": three_tokens, "linear": linear_problem}[point.problem]
         problem, start = draw(point, rng, START)

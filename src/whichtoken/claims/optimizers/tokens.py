@@ -31,10 +31,6 @@ class Point(ProblemSize):
 
 
 class SelectedTokens(Claim[Point], table=TABLE):
-    id = "optimizers/tokens"
-    version = 2
-    method_fields = frozenset({"method", "steps", "start"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         problem, start = draw_problem(point, rng, point.start)
         run = train_with(METHODS[point.method], problem, start, point.steps)

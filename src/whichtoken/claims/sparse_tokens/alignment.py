@@ -87,10 +87,6 @@ def _words(point: Point) -> str:
 
 
 class Alignment(Claim[Point], table=TABLE):
-    id = "sparse-tokens/alignment"
-    version = 2
-    method_fields = frozenset({"loss", "lr_readout", "bias_correction", "reuse"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
 
         data = tasks.sequences_of(point)

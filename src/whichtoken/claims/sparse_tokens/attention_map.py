@@ -48,11 +48,6 @@ class Point(OneSignalToken):
 
 
 class AmplifiedTokens(Claim[Point], table=TABLE):
-    id = "sparse-tokens/attention-map"
-    version = 2  # places drawn all at once
-    needs = "torch"
-    method_fields = frozenset({"inverse_temperature"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         samples = round(point.samples_per_dim * point.dim)
         tokens, labels, _ = draw_sequences(point, samples, rng)

@@ -69,9 +69,6 @@ def _words(point: Point) -> str:
 
 
 class Capacity(Claim[Point], table=TABLE):
-    id = "sparse-tokens/capacity"
-    version = 2
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         expected = float(self.predict(point)["capacity"].value) * point.dim
         return {"capacity": separable_samples(expected, lambda samples: _sample(point, samples, rng)) / point.dim}

@@ -49,9 +49,6 @@ class Point:
 
 
 class Detection(Claim[Point], table=TABLE):
-    id = "sparse-tokens/detection"
-    version = 2  # predictions from more draws
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         strength = _strength(point)
         candidates = {f"{multiple:g}": attention(multiple * strength) for multiple in TEMPERATURES}

@@ -69,10 +69,6 @@ def _name(point: Point) -> str:
 
 
 class Errors(Claim[Point], table=TABLE):
-    id = "sparse-tokens/errors"
-    version = 2  # reuse has a theory of its own
-    method_fields = frozenset({"model", "inverse_temperature", "ridge", "loss", "split"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         if point.model == "vectorized":  # it has no query
             return _run_vectorized(point, rng)

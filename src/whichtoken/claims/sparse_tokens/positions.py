@@ -53,9 +53,6 @@ class Point:
 
 
 class Positions(Claim[Point], table=TABLE):
-    id = "sparse-tokens/positions"
-    method_fields = frozenset({"model"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         if point.quantity == "capacity":
             expected = float(self.predict(point)["capacity"].value) * point.dim

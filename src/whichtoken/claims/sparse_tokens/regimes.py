@@ -37,10 +37,6 @@ class Point(OneSignalToken):
 
 
 class Regimes(Claim[Point], table=TABLE):
-    id = "sparse-tokens/regimes"
-    version = 2
-    method_fields = frozenset({"ridge"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         # attention without temperature is the mean
         attention, pooled = (

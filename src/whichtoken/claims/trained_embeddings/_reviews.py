@@ -19,7 +19,7 @@ from whichtoken import datasets
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import Criterion
 from whichtoken.claims._figures import Axes, label_axes
-from whichtoken.datasets.corpora import DATA_VARIABLE, IMDB_FILES, data_file, find_data, missing_reader, packaged_file
+from whichtoken.datasets.corpora import DATA_VARIABLE, IMDB_FILES, data_file, find_data, missing_data, packaged_file
 from whichtoken.errors import UsageError
 from whichtoken.extras import install_command
 from whichtoken.lab import Check, Rows, pooled
@@ -54,7 +54,7 @@ def missing_reviews(source: str) -> str:
     needed = {source: FILES[source], WORD_PIECES: (WORD_PIECES,)}
     missing = [f"{' or '.join(names)} ({ORIGINS[of]})" for of, names in needed.items() if find_data(*names) is None]
     if not missing:
-        return missing_reader(*FILES[source])
+        return missing_data(f"{source} reviews", FILES[source][0], *FILES[source])
     return f"{source} reviews need, in the folder named by {DATA_VARIABLE}, {'; and '.join(missing)}"
 
 

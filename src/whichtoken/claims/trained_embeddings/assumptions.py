@@ -64,10 +64,6 @@ class Point:
 
 
 class Assumptions(Claim[Point], table=TABLE):
-    id = "trained-embeddings/assumptions"
-    version = 3
-    method_fields = frozenset({"lr", "arc_length", "start_norm", "descent_lr", "descent_steps"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
 
         start = _start(point, rng)

@@ -38,10 +38,6 @@ class Point(FlowPoint):
 
 
 class ClsDirection(Claim[Point], table=TABLE):
-    id = "trained-embeddings/direction"
-    version = 3
-    method_fields = frozenset({"lr", "step", "arc_length"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.cls import cls_flow
         from whichtoken.theory.trained_embeddings.attention import dominant_share

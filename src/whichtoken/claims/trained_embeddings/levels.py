@@ -46,11 +46,6 @@ class Point:
 
 
 class Levels(Claim[Point], table=TABLE):
-    id = "trained-embeddings/levels"
-    version = 4
-    spot = Point(sequences=200, length=32, dim=32, epochs=4, drop=2)
-    method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value", "balanced"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.theory.trained_embeddings.attention import posterior_difference
 

@@ -48,10 +48,6 @@ class Point:
 
 
 class OneStep(Claim[Point], table=TABLE):
-    id = "trained-embeddings/one-step"
-    version = 3
-    method_fields = frozenset({"lr"})
-
     def absent(self, point: Point) -> str:
         return missing_reviews(point.source)
 

@@ -45,11 +45,6 @@ class Point:
 
 
 class ProofSteps(Claim[Point], table=TABLE):
-    id = "trained-embeddings/proof-steps"
-    version = 1
-    spot = Point(dim=512)
-    method_fields = frozenset({"lr", "arc_length"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.theory.trained_embeddings.one_step import first_step
 

@@ -45,11 +45,6 @@ class Point:
 
 
 class ReviewImportance(Claim[Point], table=TABLE):
-    id = "trained-embeddings/reviews"
-    version = 3
-    spot = Point(source="synthetic", reviews=200, dim=16, epochs=2, drops=(1,))
-    method_fields = frozenset({"dim", "epochs", "drops", "lr", "train_value", "logit_scale"})
-
     def absent(self, point: Point) -> str:
         return corpus.missing_reviews(point.source)
 

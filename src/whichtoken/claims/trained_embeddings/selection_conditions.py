@@ -58,9 +58,6 @@ def _least_multiplier(instance: Any, _: Any) -> Any:
 
 
 class SelectionConditions(Claim[Point], table=TABLE):
-    id = "trained-embeddings/selection-conditions"
-    version = 4
-    method_fields = frozenset({"lr", "step", "arc_length"})
     lemmas = (
         Lemma(
             "conditions.all-tight",

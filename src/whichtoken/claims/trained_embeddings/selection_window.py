@@ -32,10 +32,6 @@ class Point(FlowPoint):
 
 
 class SelectionWindow(Claim[Point], table=TABLE):
-    id = "trained-embeddings/selection-window"
-    version = 3
-    method_fields = frozenset({"lr", "step", "arc_length"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.cls import cls_flow
         from whichtoken.theory.trained_embeddings.lemmas import loss_limit, lost_label

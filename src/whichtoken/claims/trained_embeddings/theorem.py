@@ -78,10 +78,6 @@ class Point:
 
 
 class Theorem(Claim[Point], table=TABLE):
-    id = "trained-embeddings/theorem"
-    version = 2
-    method_fields = frozenset({"multiple", "arc_length"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.theory.trained_embeddings.lemmas import relevant_selection
 

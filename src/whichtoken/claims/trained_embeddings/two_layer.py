@@ -60,13 +60,6 @@ class Point:
 
 
 class TwoLayer(Claim[Point], table=TABLE):
-    id = "trained-embeddings/two-layer"
-    version = 3
-    spot = Point(source="synthetic", reviews=100, dim=16, epochs=2, drops=(1,), batch_size=32)
-    method_fields = frozenset(
-        {"layers", "dim", "epochs", "drops", "batch_size", "lr", "train_value", "held_out", "logit_scale"}
-    )
-
     def absent(self, point: Point) -> str:
         return corpus.missing_reviews(point.source)
 
