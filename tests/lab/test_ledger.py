@@ -15,13 +15,12 @@ import pytest
 from whichtoken.errors import UsageError
 from whichtoken.files import LEDGER_NAME
 from whichtoken.lab import reproduce
-from whichtoken.lab.ledger import OLDEST, SCHEMA, TABLES, Ledger, checksum, explain_errors
+from whichtoken.lab.ledger import SCHEMA, TABLES, Ledger, checksum, explain_errors
 from whichtoken.lab.record import RunSummary
 from whichtoken.lab.results import stored_results
 
 HERE = Path(__file__).parent
 TOYS = HERE.parent / "toys"
-OLD = sorted((HERE / "ledgers").glob("schema-*.sqlite"))
 
 
 @pytest.fixture(scope="module")
@@ -79,57 +78,13 @@ def test_newer_schema(filled):
     assert f"newer version (schema {SCHEMA + 3}, this program knows {SCHEMA})" in refused(filled)
 
 
-@pytest.mark.parametrize("schema", [0, -1, -(2**31), OLDEST - 1])
-def test_schema_that_no_version_wrote(filled, schema):
+@pytest.mark.parametrize("schema", [0, -1, -(2**31), SCHEMA - 1])
+def test_older_schema(filled, schema):
     with sqlite3.connect(filled) as connection:
         connection.execute(f"PRAGMA user_version={schema}")
     connection.close()
     for reading in (True, False):
-        assert f"has schema {schema}, and this program reads {OLDEST} to {SCHEMA}" in refused(filled, reading=reading)
-
-
-@pytest.fixture(params=OLD, ids=lambda path: path.stem)
-def old(request, tmp_path):
-    """A ledger that an earlier version wrote."""
-    return Path(shutil.copy(request.param, tmp_path / LEDGER_NAME))
-
-
-def seen(path):
-    with Ledger.reading(path) as ledger:
-        results = stored_results(ledger)
-    return {(r.id, r.plan.seeds): ([row.measured for row in r.rows], [v.state for v in r.verdicts]) for r in results}
-
-
-def test_there_is_an_old_ledger_of_every_schema():
-    assert [path.stem for path in OLD] == [f"schema-{number}" for number in range(OLDEST, SCHEMA)]
-
-
-def test_old_ledger_is_read_as_it_is(old):
-    before = old.read_bytes()
-    found = seen(old)
-    assert [found["toy/mean", seeds][1] for seeds in (None, 4)] == [["agrees"], ["disagrees"]]
-    assert len(found["toy/faults", 1][0]) == 1
-    assert old.read_bytes() == before
-
-
-def test_old_ledger_is_brought_up_to_date_and_left_beside(old, no_workers):
-    before, found = old.read_bytes(), seen(old)
-    schema = int(before[60:64].hex(), 16)  # the place of user_version in a SQLite file
-    reproduce(["toy/mean"], workers=1, out=old.parent)
-    assert seen(old) == found
-    backup = old.with_name(f"{old.stem}-schema-{schema}.sqlite")
-    assert backup.read_bytes()[60:64] == before[60:64]
-    assert seen(backup) == found
-    with Ledger.reading(old) as ledger:
-        assert [run.key for run in ledger.runs() if not run.stale] == [("toy/mean", "quick", "{}", 0)]
-
-
-def test_failed_migration_leaves_the_old_ledger(old, monkeypatch):
-    before = old.read_bytes()
-    monkeypatch.setattr("whichtoken.lab.ledger._transaction", lambda schema: "BEGIN; CREATE TABLE a (b); oops;")
-    with pytest.raises(UsageError), Ledger.writing(old):
-        pass
-    assert old.read_bytes() == before
+        assert f"has schema {schema}, and this program reads schema {SCHEMA}" in refused(filled, reading=reading)
 
 
 def test_foreign_database(tmp_path):

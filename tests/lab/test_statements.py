@@ -65,14 +65,14 @@ def test_one_reading_that_holds_supports_a_statement_whose_hypothesis_was_not_re
 
 def test_the_long_runs_speak_before_quick_ones():
     from whichtoken.lab.record import RunSummary
-    from whichtoken.lab.statements import telling_verdicts
+    from whichtoken.lab.statements import most_telling_verdicts
 
     runs = [
         RunSummary("mine/claim", preset, verdicts=(found("a", state).verdict,))
         for preset, state in (("quick", "disagrees"), ("full", "agrees"), ("paper", "undecided"))
     ]
     statement = Statement("it", "Theorem 1", "", (("mine/claim: a",),))
-    judged = judge_statement(statement, telling_verdicts(runs))
+    judged = judge_statement(statement, most_telling_verdicts(runs))
     assert (judged.answer, judged.headline.preset) == ("supported", "full")
 
 

@@ -11,13 +11,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from whichtoken import __version__
 from whichtoken.errors import UsageError
-from whichtoken.files import replacing
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.experiment import Predicted, Row
 from whichtoken.lab.plan import RunPlan, RunTask
@@ -25,7 +23,7 @@ from whichtoken.lab.record import RunSummary
 from whichtoken.lab.renamed import Names, born_names, current_names
 from whichtoken.lab.verdicts import readable_verdicts
 
-OLDEST, SCHEMA = 1, 2  # schemas that this program reads; it writes the newer
+SCHEMA = 2  # that this program reads and writes
 APPLICATION = 0x77686963  # "whic": tells a ledger from other SQLite files
 BUSY_SECONDS = 3.0
 SQL_TYPES = {str: "TEXT", int: "INTEGER", float: "REAL", dict: "TEXT", list: "TEXT"}  # the last two as JSON
@@ -33,11 +31,10 @@ SQL_TYPES = {str: "TEXT", int: "INTEGER", float: "REAL", dict: "TEXT", list: "TE
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns, how many of them are its key, and the schema that introduced it."""
+    """A table: its columns, and how many of them are its key."""
 
     columns: dict[str, type]
     key: int
-    since: int
 
     def definition(self, name: str) -> str:
         columns = ", ".join(f"{column} {SQL_TYPES[kind]}" for column, kind in self.columns.items())
@@ -50,12 +47,12 @@ RUN = {"experiment": str, "preset": str, "overrides": dict, "seeds": int}
 TABLES = {
     "rows": Table(
         {**CLAIM, "point": str, "seed": int, "status": str, "message": str, "measured": dict, "seconds": float,
-         "package_version": str}, key=4, since=1,
+         "package_version": str}, key=4,
     ),
-    "predictions": Table({**CLAIM, "point": str, "predicted": dict, "message": str}, key=3, since=1),
-    "runs": Table({**RUN, "started": str}, key=4, since=1),
+    "predictions": Table({**CLAIM, "point": str, "predicted": dict, "message": str}, key=3),
+    "runs": Table({**RUN, "started": str}, key=4),
     "verdicts": Table(
-        {**RUN, "started": str, "version": int, "verdicts": list, "fault": str, "package_version": str}, key=4, since=2
+        {**RUN, "started": str, "version": int, "verdicts": list, "fault": str, "package_version": str}, key=4
     ),
 }  # fmt: skip
 
@@ -90,12 +87,8 @@ def _identity(name: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def tables_of(schema: int) -> list[str]:
-    return [name for name, table in TABLES.items() if table.since <= schema]
-
-
-def check_schema(path: Path, connection: sqlite3.Connection) -> int:
-    """The schema of a file that is ours and not newer than this program."""
+def check_schema(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse a file that is not ours, or has another schema than that of this program."""
     if _pragma(connection, "application_id") != APPLICATION:
         raise UsageError(f"{path} is not a whichtoken results file; choose another output folder")
     schema = _pragma(connection, "user_version")
@@ -104,16 +97,15 @@ def check_schema(path: Path, connection: sqlite3.Connection) -> int:
             f"{path} was written by a newer version (schema {schema}, this program knows {SCHEMA}); "
             "upgrade whichtoken or choose another output folder"
         )
-    if schema < OLDEST:
+    if schema < SCHEMA:
         raise UsageError(
-            f"{path} says that it has schema {schema}, and this program reads {OLDEST} to {SCHEMA}; "
-            "move it away (nothing was changed in it) or choose another output folder"
+            f"{path} has schema {schema}, and this program reads schema {SCHEMA}; move it away (nothing was changed in it) or "
+            "choose another output folder, and run the claims again"
         )
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type='table'"))
-    for name in tables_of(schema):
-        if _plain(found.get(name) or "") != _plain(TABLES[name].definition(name)):
+    for name, table in TABLES.items():
+        if _plain(found.get(name) or "") != _plain(table.definition(name)):
             raise damaged_file(path)
-    return schema
 
 
 def verify(path: Path, connection: sqlite3.Connection, name: str) -> None:
@@ -224,19 +216,10 @@ def _is_new(connection: sqlite3.Connection) -> bool:
     return empty and _pragma(connection, "application_id") == 0 == _pragma(connection, "user_version")
 
 
-def _transaction(schema: int) -> str:
-    """The SQL that takes a file from this schema (0: an empty file) to the present one in one transaction."""
-    made = "; ".join(table.definition(name) for name, table in TABLES.items() if table.since > schema)
+def _creation() -> str:
+    """The SQL that makes our tables in an empty file, in one transaction."""
+    made = "; ".join(table.definition(name) for name, table in TABLES.items())
     return f"BEGIN IMMEDIATE; {made}; PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;"
-
-
-def _migrate(path: Path, connection: sqlite3.Connection, schema: int) -> None:
-    """Migrate the file, and keep a copy of the old one for programs that do not know the new schema."""
-    names = (f"{path.stem}-schema-{schema}{'' if n == 1 else f'-{n}'}{path.suffix}" for n in count(1))
-    backup = next(place for name in names if not (place := path.with_name(name)).exists())
-    with replacing(backup) as fresh, closing(sqlite3.connect(fresh)) as copy:
-        connection.backup(copy)
-    connection.executescript(_transaction(schema))
 
 
 def _driver_lock(path: Path) -> AbstractContextManager[Any]:
@@ -313,10 +296,9 @@ class Ledger:
     checks the tables that it reads, each once.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, schema: int, verified: Iterable[str] = ()) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, verified: Iterable[str] = ()) -> None:
         self.path = path
         self._connection = connection
-        self._tables = set(tables_of(schema))  # tables of later schemas count as empty
         self._verified = set(verified)
         # rows go to the file that was opened, even if its name leads elsewhere by now: the file and its log are watched
         names = (os.path.abspath(path), f"{os.path.realpath(path)}-wal")
@@ -326,22 +308,20 @@ class Ledger:
     @classmethod
     @contextmanager
     def writing(cls, path: Path) -> Iterator[Ledger]:
-        """Open for the one driver that writes; creates the file, or migrates one of an older schema."""
+        """Open for the one driver that writes; creates the file where there is none."""
         _check_kind(path)
         _check_writable(path)
         with _driver_lock(path), _connect(path) as connection:
             with explain_errors(path):
                 if _is_new(connection):
                     # the mode first: it cannot change inside a transaction
-                    connection.executescript(f"PRAGMA journal_mode=WAL; {_transaction(0)}")
-                schema = check_schema(path, connection)
-                for name in tables_of(schema):
+                    connection.executescript(f"PRAGMA journal_mode=WAL; {_creation()}")
+                check_schema(path, connection)
+                for name in TABLES:
                     verify(path, connection, name)
-                if schema < SCHEMA:
-                    _migrate(path, connection, schema)
                 # survives kill -9 of the driver without an fsync per row
                 connection.execute("PRAGMA synchronous=NORMAL")
-            ledger = cls(path, connection, SCHEMA, TABLES)
+            ledger = cls(path, connection, TABLES)
             yield ledger
             ledger._check_stored()
 
@@ -351,8 +331,8 @@ class Ledger:
         """Open an existing ledger for reading."""
         with open_to_read(path) as connection:
             with explain_errors(path):
-                schema = check_schema(path, connection)
-            yield cls(path, connection, schema)
+                check_schema(path, connection)
+            yield cls(path, connection)
 
     def put(self, version: int, task: RunTask, row: Row[Any]) -> None:
         """Store one finished row in its own transaction."""
@@ -472,8 +452,6 @@ class Ledger:
 
     def _select(self, table: str, where: Mapping[str, Any] | None = None) -> Iterator[list[Any]]:
         """Decoded rows of a table; the first call checks that the table is as it was written."""
-        if table not in self._tables:
-            return
         where = dict(where or {})
         if "experiment" in where:
             where["experiment"] = born_names(where["experiment"]).id
