@@ -253,7 +253,7 @@ def test_list_of_commands_says_what_each_says_of_itself():
     [([], []), (["--help"], []), (["list", "-h"], ["list"]), (["lsit"], list(cli.COMMANDS)), (["--", "list"], None)],
 )
 def test_only_the_command_that_is_named_is_loaded(arguments, loaded):
-    assert list(cli._needed(arguments)) == (list(cli.COMMANDS) if loaded is None else loaded)
+    assert list(cli._commands_to_load(arguments)) == (list(cli.COMMANDS) if loaded is None else loaded)
 
 
 NOT_FOR_A_SENTENCE = {"sklearn", "numba", "pandas", "pyarrow", "torch", "matplotlib", "scipy.stats", "scipy.optimize"}

@@ -102,7 +102,7 @@ def test_a_headline_is_filled_in_from_the_record_and_decided(headline):
     states = {verdict.code: verdict.state for verdict in run.verdicts}
     assert set(states.values()) <= {"agrees", "disagrees"}
     assert headline.against.keys() == {code for code, state in states.items() if state == "disagrees"}
-    line = f"  {headline.theory}: {demo._filled(headline, run)}"
+    line = f"  {headline.theory}: {demo._fill_sentence(headline, run)}"
     assert "not run" not in line
     assert len(line) <= 100
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from whichtoken import BagClassifier
-from whichtoken.app.pages.explanations import as_html, colored, reason_lines
+from whichtoken.app.pages.explanations import as_html, color_words, reason_lines
 
 
 def bags(classes: int = 2, n: int = 90):
@@ -79,7 +79,7 @@ def test_sentences(model, data):
     )
     stuck = next(item for item in found if item.counterfactual is None)
     assert stuck.view().summary().endswith("no deletion of instances changes the label")
-    assert colored(single.view()).plain.split() == [str(k + 1) for k in range(len(single.reasons))]
+    assert color_words(single.view()).plain.split() == [str(k + 1) for k in range(len(single.reasons))]
     page = as_html(found)
     assert page.count("<article") == 90
     assert page.count("data-note=") == sum(map(len, data[0]))

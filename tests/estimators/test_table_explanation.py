@@ -13,7 +13,7 @@ import pytest
 from whichtoken import GroupClassifier
 from whichtoken.app.cli import main as cli
 from whichtoken.app.cli.explain import explain_data
-from whichtoken.app.pages.explanations import as_html, colored, reason_lines
+from whichtoken.app.pages.explanations import as_html, color_words, reason_lines
 from whichtoken.errors import UsageError
 
 COLUMNS = ["a_1", "a_2", "b_1", "b_2", "c_1", "age"]
@@ -137,7 +137,7 @@ def test_what_is_shown(fitted):
     assert view.summary().startswith(
         f"row 1: {item.label} (probability {item.probability:.3f}; runner-up {item.runner_up}, "
     )
-    assert colored(view).plain.count("  ") == 6
+    assert color_words(view).plain.count("  ") == 6
     *groups, average = reason_lines(view)
     assert [line[0] for line in groups] == [reason.group for reason in item.reasons]
     assert average == ("average row", "", f"{item.bias:+.3f}")

@@ -92,16 +92,16 @@ def as_classes(names: Sequence[str], classes: NDArray[Any]) -> NDArray[Any]:
     known = {str(name): name for name in classes.tolist()}
     numbers = {_number(text): name for text, name in known.items()} | {None: None}
     # those that differ in case or spaces from one class only
-    folded = {_folded(name): name for name in known}
+    folded = {_fold_case(name): name for name in known}
     folded = folded if len(folded) == len(known) else {}
-    names = [name if name in known else folded.get(_folded(name), name) for name in names]
+    names = [name if name in known else folded.get(_fold_case(name), name) for name in names]
     found = [known[name] if name in known else numbers.get(_number(name)) for name in names]
     if any(label is None for label in found):
         return np.array(names) if classes.dtype.kind in "UO" else as_int_if_integral(names)
     return np.array(found, dtype=classes.dtype)
 
 
-def _folded(text: str) -> str:
+def _fold_case(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 

@@ -591,8 +591,8 @@ class _TextWork(Workload):
         return Trained(model, model.classes_, probabilities, model.decision_weights_)
 
     def baseline(self, kind: str, rows: Rows) -> Trained:
-        counted = self.options.get("ngram_range", (1, 1))
-        model = text_baseline(kind, (1, 2) if counted == "auto" else counted, self.options.get("class_weight"))
+        ngrams = self.options.get("ngram_range", (1, 1))
+        model = text_baseline(kind, (1, 2) if ngrams == "auto" else ngrams, self.options.get("class_weight"))
         some = self._first_part(rows)
         model.fit(self.data(some), self.labels[some])
 

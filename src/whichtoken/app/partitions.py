@@ -98,7 +98,7 @@ def write_partitions(
         "options": {**request.options, "column": request.column, **request.form},
     }
     _refuse_parted_bags(request, files)
-    done = _finished(to, json.loads(json.dumps(task)))
+    done = _read_manifest(to, json.loads(json.dumps(task)))
     outputs = {file: to.resolve() / _output_name(file, base, ending) for file in files}
     stamps = {file: [file.stat().st_size, file.stat().st_mtime_ns] for file in files}
     names = {file: os.path.relpath(file, base) for file in files}
@@ -127,7 +127,7 @@ def _answer_into(answer: Callable[..., int], request: Request, outputs: Mapping[
     return answer(request, file, outputs[file])
 
 
-def _finished(to: Path, task: Mapping[str, Any]) -> dict[str, Any]:
+def _read_manifest(to: Path, task: Mapping[str, Any]) -> dict[str, Any]:
     """What an earlier run of the same task has finished; makes the folder."""
     if (to / MANIFEST).exists():
         known = read_json(to / MANIFEST)
@@ -168,7 +168,7 @@ def evaluate_partitions(request: Request, data: Path, engine: str | None) -> Lab
 def run_on(engine: str | None, function: Callable[[Path], Any], files: Sequence[Path]) -> Iterator[tuple[Path, Any]]:
     """Files and what the function says of them, as they are finished; on this process, or on a scheduler (dask://host:port)."""
     if engine is None or not files:
-        yield from ((file, _checked(_try(function, file))) for file in files)
+        yield from ((file, _raise_if_failed(_try(function, file))) for file in files)
         return
     from whichtoken.lab.engines.dask import Session, silent_logs
 
@@ -197,7 +197,7 @@ def run_on(engine: str | None, function: Callable[[Path], Any], files: Sequence[
                     except distributed.KilledWorker as error:
                         said = f"{shown(pending[future])}: each worker that read it died; does it fit into memory?"
                         raise UsageError(said) from error
-                    yield pending[future], _checked(answer)
+                    yield pending[future], _raise_if_failed(answer)
             except (OSError, distributed.CancelledError, distributed.comm.core.CommClosedError) as error:
                 raise lost from error
 
@@ -217,7 +217,7 @@ def _try(function: Callable[[Path], Any], file: Path) -> Any:
         return Failure(f"{shown(file)}: {reason(error)}")
 
 
-def _checked(answer: Any) -> Any:
+def _raise_if_failed(answer: Any) -> Any:
     if isinstance(answer, Failure):
         raise UsageError(answer.sentence)
     return answer

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.attention.ragged import as_floats, checked_amounts, checked_starts, checked_tokens
+from whichtoken.attention.ragged import as_floats, check_amounts, check_starts, check_tokens
 from whichtoken.display.shown import Shown
 
 Floats = NDArray[np.floating[Any]]
@@ -259,7 +259,7 @@ class _Arguments:
     @classmethod
     def of(cls, scores: Any, values: Any, starts: Any, amounts: Any, log_null: Any, tokens: Any) -> _Arguments:
         a, g = as_floats("scores", scores), as_floats("values", values)
-        starts = checked_starts(starts)
+        starts = check_starts(starts)
         size = int(starts[-1])
         places = size if tokens is None else len(a)
         for name, array in (("scores", a), ("values", g)):
@@ -271,8 +271,8 @@ class _Arguments:
         if np.isnan(a).any() or np.isposinf(a).any():
             raise ValueError("scores contain NaN or +inf; a score must be finite, or -inf for a token that is absent")
         # one type each: kernels are compiled for every combination
-        index = None if tokens is None else checked_tokens(tokens, size, places).astype(np.int32, copy=False)
-        counts = None if amounts is None else checked_amounts(amounts, size).astype(np.float64, copy=False)
+        index = None if tokens is None else check_tokens(tokens, size, places).astype(np.int32, copy=False)
+        counts = None if amounts is None else check_amounts(amounts, size).astype(np.float64, copy=False)
         shape = (len(starts) - 1, *a.shape[1:])
         null_shape = None if log_null is None else np.shape(log_null)
         return cls(

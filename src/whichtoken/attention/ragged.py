@@ -57,17 +57,17 @@ class RaggedArray(Shown):
     amounts: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
-        starts = checked_starts(self.starts)
+        starts = check_starts(self.starts)
         size = int(starts[-1])
         object.__setattr__(self, "starts", starts)
         if self.values is None and self.tokens is None:
             raise ValueError("a ragged array needs values (vectors), tokens (entries of a vocabulary) or both")
         if self.values is not None:
-            object.__setattr__(self, "values", _checked_values(self.values, size))
+            object.__setattr__(self, "values", _check_values(self.values, size))
         if self.tokens is not None:
-            object.__setattr__(self, "tokens", checked_tokens(self.tokens, size))
+            object.__setattr__(self, "tokens", check_tokens(self.tokens, size))
         if self.amounts is not None:
-            object.__setattr__(self, "amounts", checked_amounts(self.amounts, size))
+            object.__setattr__(self, "amounts", check_amounts(self.amounts, size))
 
     @classmethod
     def of(cls, data: Any, starts: ArrayLike | None = None) -> RaggedArray:
@@ -202,7 +202,7 @@ def as_floats(name: str, array: Any) -> Floats:
     return found.astype(np.float64)
 
 
-def checked_starts(starts: Any) -> NDArray[np.int64]:
+def check_starts(starts: Any) -> NDArray[np.int64]:
     """Where sequences begin, (n + 1,): ascending whole numbers from 0."""
     found = np.asarray(starts)
     if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
@@ -216,7 +216,7 @@ def checked_starts(starts: Any) -> NDArray[np.int64]:
     return found.astype(np.int64, copy=False)
 
 
-def _checked_values(values: Any, size: int) -> Floats:
+def _check_values(values: Any, size: int) -> Floats:
     found = as_floats("values", values)
     if found.ndim != 2 or len(found) != size:
         raise ValueError(f"values of shape {found.shape} must be (items, width) with {size} items, to match starts")
@@ -228,7 +228,7 @@ def _checked_values(values: Any, size: int) -> Floats:
     return found
 
 
-def checked_tokens(tokens: Any, size: int, vocabulary: int | None = None) -> NDArray[Any]:
+def check_tokens(tokens: Any, size: int, vocabulary: int | None = None) -> NDArray[Any]:
     """Entries of a vocabulary, (size,)."""
     found = np.asarray(tokens)
     if found.shape != (size,) or found.dtype.kind not in "iu":
@@ -242,7 +242,7 @@ def checked_tokens(tokens: Any, size: int, vocabulary: int | None = None) -> NDA
     return found
 
 
-def checked_amounts(amounts: Any, size: int) -> NDArray[Any]:
+def check_amounts(amounts: Any, size: int) -> NDArray[Any]:
     """Finite numbers of at least 0, (size,)."""
     found = np.asarray(amounts)
     if found.shape != (size,) or found.dtype.kind not in "biuf":

@@ -440,7 +440,7 @@ class _Search:
             brackets = self._bisect(list(self._brackets(held)))
             self._phase("what the map left undecided")
             for _ in range(MOST_DOUBLINGS if self.map_fields else 0):
-                self._judge(self._doubled(grid, held))
+                self._judge(self._double_repeats(grid, held))
         self._phase("fresh repeats")
         borders, found = self._confirm(brackets, [*broken, *combined])
         self._phase("instances")
@@ -511,10 +511,10 @@ class _Search:
         for _ in range(doublings):
             if self.trials and not self.searching:
                 return
-            repeats = self._doubled(repeats, codes)
+            repeats = self._double_repeats(repeats, codes)
             self._judge(repeats)
 
-    def _doubled(self, tried: Iterable[Changes], codes: Sequence[str] | None) -> dict[Changes, int]:
+    def _double_repeats(self, tried: Iterable[Changes], codes: Sequence[str] | None) -> dict[Changes, int]:
         """Twice the repeats of each point, for the changes at which a check that matters is undecided."""
         return {
             changes: 2 * self.trials[changes].repeats // len(self._plan(changes, 1).points)

@@ -234,7 +234,7 @@ class Paper(Shown):
 
 def judge_papers(runs: Iterable[RunSummary]) -> list[Paper]:
     """Every paper with its answers from runs as declared, such as those of the record."""
-    found = telling_verdicts(runs)
+    found = most_telling_verdicts(runs)
     return [
         Paper(
             source,
@@ -321,7 +321,7 @@ def _fits(pattern: str, claim: str, code: str) -> bool:
     return id == claim and fnmatchcase(code, codes)
 
 
-def telling_verdicts(runs: Iterable[RunSummary]) -> list[Found]:
+def most_telling_verdicts(runs: Iterable[RunSummary]) -> list[Found]:
     """Of each code the verdict of the preset that says most: a decided one of the long runs before an undecided one."""
     by_code: dict[tuple[str, str], list[Found]] = {}
     known = [run for run in runs if run.as_declared and run.preset in PRESETS]

@@ -151,11 +151,11 @@ def _values(task: RunTask) -> Mapping[str, Any]:
         return _predict(experiment, point)
     born = born_names(experiment.id)
     rng = random_stream(born.id, task.seed, born.point(experiment.problem(point)))
-    return _storable(_mapping(experiment.run(point, rng), "run"))
+    return _storable(_require_mapping(experiment.run(point, rng), "run"))
 
 
 def _predict(experiment: Experiment[Any], point: Any) -> dict[str, Predicted]:
-    found = _mapping(experiment.predict(point), "predict")
+    found = _require_mapping(experiment.predict(point), "predict")
     for name, item in found.items():
         if not isinstance(item, Predicted):
             raise TypeError(f"'{name}' is predicted as a {type(item).__name__}; a Predicted is needed")
@@ -165,7 +165,7 @@ def _predict(experiment: Experiment[Any], point: Any) -> dict[str, Predicted]:
     return {name: Predicted(item["value"], float(item["error"])) for name, item in values.items()}
 
 
-def _mapping(found: Any, method: str) -> Mapping[str, Any]:
+def _require_mapping(found: Any, method: str) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise TypeError(f"{method}() returned a {type(found).__name__}; a mapping of names to values is needed")
     return found

@@ -95,10 +95,10 @@ def is_infeasible(constraints: AnyConstraints, farkas: Vector) -> bool:
     distinct, number = np.unique(rows.right, axis=0, return_inverse=True)
     if len(distinct) < rows.right.shape[1]:
         rows = replace(rows, right=np.eye(len(distinct))[number.ravel()])
-    return spanning(rows, candidate) or rational(rows, candidate)
+    return proves_by_rank(rows, candidate) or proves_in_rationals(rows, candidate)
 
 
-def spanning(rows: Constraints, candidate: Vector) -> bool:
+def proves_by_rank(rows: Constraints, candidate: Vector) -> bool:
     """Proof by the smallest singular value of the rows."""
     # of a product that is too small for a float, the column stays: then it is zero here, and the proof fails
     met = (rows.left != 0)[:, :, None] & (rows.right != 0)[:, None, :]
@@ -122,7 +122,7 @@ def spanning(rows: Constraints, candidate: Vector) -> bool:
     return bool(np.isfinite(needed) and not failed)
 
 
-def rational(rows: Constraints, candidate: Vector) -> bool:
+def proves_in_rationals(rows: Constraints, candidate: Vector) -> bool:
     """Proof by elimination in whole numbers."""
     if len(rows) * rows.columns * min(len(rows), rows.columns) > RATIONAL_WORK:
         return False

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from whichtoken import BagClassifier, GroupClassifier, TextClassifier
-from whichtoken.app.pages.explanations import as_html, colored, reason_lines
+from whichtoken.app.pages.explanations import as_html, color_words, reason_lines
 
 HIDDEN = "\x1b[31m\u202e"
 SEEN = r"\x1b[31m\u202e"
@@ -38,14 +38,20 @@ def test_hidden_signs_are_written_as_escapes(make: Any) -> None:
     explanations = make()
     view = explanations[0].view()
     lines = [cell for line in reason_lines(view) for cell in line]
-    shown = [as_html(explanations), explanations[0]._repr_html_(), repr(explanations[0]), colored(view).plain, *lines]
+    shown = [
+        as_html(explanations),
+        explanations[0]._repr_html_(),
+        repr(explanations[0]),
+        color_words(view).plain,
+        *lines,
+    ]
     assert not any(sign in part for part in shown for sign in HIDDEN if sign in "\x1b\u202e")
     assert all(SEEN in part for part in shown[:2])
     assert SEEN in "".join(shown[2:])
 
 
 def test_colors_of_a_text_stay_with_their_words() -> None:
-    painted = colored(text()[0].view())
+    painted = color_words(text()[0].view())
     assert painted.plain == f"good {SEEN} film"
     words = {painted.plain[span.start : span.end] for span in painted.spans}
     assert words <= {"good", SEEN, "film"}

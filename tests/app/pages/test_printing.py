@@ -2,7 +2,7 @@
 
 import pytest
 
-from whichtoken.app.pages.frame import claim_text, ended, maths
+from whichtoken.app.pages.frame import claim_text, end_sentence, maths
 from whichtoken.display.figures import format_norms
 from whichtoken.display.panels import panels
 
@@ -37,7 +37,7 @@ def test_formulas_are_printed_and_names_left_alone(typed, read):
     ],
 )
 def test_claim_begins_and_ends_as_a_sentence_without_changing_a_symbol(typed, read):
-    assert ended(claim_text(typed)) == read
+    assert end_sentence(claim_text(typed)) == read
 
 
 def test_norms_in_a_figure_are_printed():

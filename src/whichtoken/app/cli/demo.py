@@ -128,7 +128,7 @@ def _summary(results: Sequence[Result], model: MovieModel, head: Any, page: Path
 
     say("\nWhat was found on this machine", "bold")
     for headline, result in zip(HEADLINES, results, strict=True):
-        say(f"  {headline.theory}: {_filled(headline, result)}")
+        say(f"  {headline.theory}: {_fill_sentence(headline, result)}")
         for verdict in result.verdicts:
             if verdict.state == "disagrees":
                 say(f"    disagrees: {headline.against.get(verdict.code, verdict.claim)}")
@@ -154,7 +154,7 @@ def _summary(results: Sequence[Result], model: MovieModel, head: Any, page: Path
         say(f"  {program} {command}", wrap=False)
 
 
-def _filled(headline: Headline, result: Result) -> str:
+def _fill_sentence(headline: Headline, result: Result) -> str:
     """The sentence of a headline with the numbers of a run."""
     every = [part for verdict in result.verdicts for part in (verdict, *verdict.evidence)]
     try:

@@ -168,7 +168,7 @@ def explain_data(
 
 def _print_explanations(explanations: Sequence[Explanation | None]) -> None:
     """Print one explanation in full, or the first few of several in short."""
-    from whichtoken.app.pages.explanations import colored, reason_lines
+    from whichtoken.app.pages.explanations import color_words, reason_lines
 
     screen, single = console(), len(explanations) == 1
     for number, item in enumerate(explanations[:MOST_PRINTED], 1):
@@ -177,7 +177,7 @@ def _print_explanations(explanations: Sequence[Explanation | None]) -> None:
             continue
         decision = item.view() if single else item.view(number)
         screen.print(decision.summary(), highlight=False, markup=False, style="bold")
-        words = colored(decision)
+        words = color_words(decision)
         if single:
             screen.print(words)
             rows = table(*map(visible, decision.headings))

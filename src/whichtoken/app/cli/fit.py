@@ -191,8 +191,8 @@ def fit_text_file(
         check_stemmer(stemmer)
         if encoder is not None:
             raise UsageError("{encoder} does not run in a page; leave it out, or --explainer", encoder=encoder)
-    counted = "auto" if ngrams == "auto" else (1, int(ngrams))
-    settings: dict[str, Any] = {"ngram_range": counted, "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
+    ngram_range = "auto" if ngrams == "auto" else (1, int(ngrams))
+    settings: dict[str, Any] = {"ngram_range": ngram_range, "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
     settings |= {"class_weight": request.class_weight, "threshold": _threshold(threshold)}
     settings |= {"vectors": vectors, "encoder": encoder}
     beside = tuple(name.strip() for name in columns.split(",")) if columns is not None else ()

@@ -131,7 +131,7 @@ def _not_loaded() -> None:
     raise AssertionError("a command runs only after it is loaded")
 
 
-def _needed(arguments: list[str]) -> Collection[str]:
+def _commands_to_load(arguments: list[str]) -> Collection[str]:
     """The commands that a command line may use: the one that it names, none for the list of commands, otherwise all."""
     # a shell completes names and options
     if "_WHICHTOKEN_COMPLETE" in os.environ:
@@ -150,7 +150,7 @@ def main() -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         with warnings_as_notes(), needed_by("this command"), _few_collections():
-            command = typer.main.get_command(program(_needed(sys.argv[1:])))
+            command = typer.main.get_command(program(_commands_to_load(sys.argv[1:])))
             _hide_types(command)
             status = command(standalone_mode=False, prog_name="whichtoken")
             # at its end, Python could not handle an error any more

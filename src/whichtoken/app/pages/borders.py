@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from whichtoken.app.pages.frame import framed, render
+from whichtoken.app.pages.frame import frame_page, render
 from whichtoken.app.pages.sentences import sentence
 from whichtoken.app.pages.studies import page_name
 from whichtoken.display.html import COLORS, QUIET
@@ -64,7 +64,7 @@ def write_borders(result: StressResult, out: Path, command: Sequence[str]) -> Pa
     page = out / "stress" / page_name(result.claim)
     if svgs:
         write_text(page.with_suffix(".svg"), drawn.standalone())
-    write_text(page, framed(f"Where it stops: {claim.title}", body, links=[(page.name, "Where it stops")]))
+    write_text(page, frame_page(f"Where it stops: {claim.title}", body, links=[(page.name, "Where it stops")]))
     return page
 
 
@@ -148,9 +148,9 @@ def _draw_field(result: StressResult, name: str, axes: Axes) -> None:
         line = [
             (value, trial.state(code), margin) for value, trial in alone if (margin := trial.margin(code)) is not None
         ]
-        axes.plot([v for v, _, _ in line], [_clipped(m) for _, _, m in line], color=color, lw=1, label=code)
+        axes.plot([v for v, _, _ in line], [_clip_margin(m) for _, _, m in line], color=color, lw=1, label=code)
         for state, (mark, ink) in MARKS.items():
-            chosen = [(value, _clipped(margin)) for value, found, margin in line if found == state]
+            chosen = [(value, _clip_margin(margin)) for value, found, margin in line if found == state]
             axes.plot(*(zip(*chosen, strict=True) if chosen else ([], [])), mark, color=ink, ms=5)
     for border in borders:
         axes.axvspan(border.low, border.high, color=COLORS[1], alpha=0.3, lw=0)
@@ -170,7 +170,7 @@ def _draw_map(result: StressResult, axes: Axes) -> None:
     tried = [trial for trial in result.trials if {name for name, _ in trial.changes} <= {x, y}]
     code = max(result.held, key=lambda code: sum(trial.state(code) == "fails" for trial in tried))
     chosen = [
-        (fields.get(x, result.default[x]), fields.get(y, result.default[y]), trial.state(code), _clipped(margin))
+        (fields.get(x, result.default[x]), fields.get(y, result.default[y]), trial.state(code), _clip_margin(margin))
         for trial in tried
         for fields in (dict(trial.changes),)
         if (margin := trial.margin(code)) is not None
@@ -215,7 +215,7 @@ def _tightest(result: StressResult, trials: Sequence[BorderTrial]) -> list[str]:
     return [min(margins, key=lambda code: margins[code])] if margins else []
 
 
-def _clipped(margin: float) -> float:
+def _clip_margin(margin: float) -> float:
     return min(max(margin, -CLIP), CLIP)
 
 

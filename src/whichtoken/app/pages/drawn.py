@@ -79,7 +79,7 @@ def recorded_views(claim: Experiment[Any], runs: dict[str, RunSummary]) -> Recor
         return None
     try:
         views = {
-            preset: replace(view_of_record(replace(runs[preset], missing=fields["missing"])), **_restored(fields))
+            preset: replace(view_of_record(replace(runs[preset], missing=fields["missing"])), **_restore_fields(fields))
             for preset, fields in stored["runs"].items()
             if preset in runs
         }
@@ -95,7 +95,7 @@ def figures_file(id: str) -> Path:
     return record_folder() / FIGURES / f"{id}.json.xz"
 
 
-def _restored(fields: dict[str, Any]) -> dict[str, Any]:
+def _restore_fields(fields: dict[str, Any]) -> dict[str, Any]:
     found = {name: fields[name] for name in STORED}
     found["figure"] = None if found["figure"] is None else _panels(found["figure"])
     found["numbers"] = Numbers(**found["numbers"])

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from markupsafe import Markup
 
-from whichtoken.app.pages.frame import LARGEST_PAGE, framed, render
+from whichtoken.app.pages.frame import LARGEST_PAGE, frame_page, render
 from whichtoken.app.pages.sentences import KIND_WORDS, REGIME_WORDS, counts, sentence
 from whichtoken.app.pages.studies import Checked, Highlight, anchor, highlights
 from whichtoken.display.panels import Panels, panels
@@ -191,7 +191,7 @@ def experiment_page(experiment: Experiment[Any], views: Iterable[RunSection], ch
         "experiment.html", experiment=experiment, sections=Markup("\n".join(sections)), left_out=others, checked=checked,
         borders=recorded_borders().get(experiment.id),
     )  # fmt: skip
-    return framed(experiment.title, body, scripts=["details.js", "figure.js"])
+    return frame_page(experiment.title, body, scripts=["details.js", "figure.js"])
 
 
 def interval_marks(verdict: Verdict) -> dict[str, str] | None:

@@ -30,7 +30,7 @@ def terminal_style(support: float, strongest: float) -> str:
     return f"{'bold white ' if share > STRONG else ''}on rgb({red},{green},{blue})"
 
 
-def colored(decision: Decision) -> Text:
+def color_words(decision: Decision) -> Text:
     """The text, instances or groups of a decision, each in the color of its contribution."""
     from rich.text import Text
 

@@ -27,7 +27,7 @@ LINKS = (  # of the header, the first is home: address, text
 )
 
 
-def framed(
+def frame_page(
     title: str, body: str, *, current: str = "", scripts: Iterable[str] = (), links: Sequence[tuple[str, str]] = LINKS
 ) -> str:
     """A whole page.
@@ -60,7 +60,7 @@ def maths(text: str) -> Markup:
     """Formulas and code as HTML: l_1.1 and |W|_p with subscripts, R^-2 with a superscript, `Name` as code."""
     # every second part is code
     parts = re.split(r"`([^`]+)`", str(escape(visible(text))))
-    return Markup("".join(f"<code>{part}</code>" if place % 2 else _printed(part) for place, part in enumerate(parts)))
+    return Markup("".join(f"<code>{part}</code>" if place % 2 else _typeset(part) for place, part in enumerate(parts)))
 
 
 def claim_text(text: str, most: int = MOST_CHARACTERS) -> Markup:
@@ -69,12 +69,12 @@ def claim_text(text: str, most: int = MOST_CHARACTERS) -> Markup:
     return maths(cut(text[:1].upper() + text[1:] if word else text, most))
 
 
-def ended(text: Markup) -> Markup:
+def end_sentence(text: Markup) -> Markup:
     """A text with a period at its end."""
     return text if text.endswith(("?", "!", ".")) else text + "."
 
 
-def _printed(text: str) -> str:
+def _typeset(text: str) -> str:
     """Subscripts and superscripts of single letters, norms and numbers; longer names stay as they are."""
     low = re.sub(r"(?<!\w)([A-Za-z]|\|\w\|)_(inf\b|\d+(?:\.\d+)?|[A-Za-z](?!\w))", r"\1<sub>\2</sub>", text)
     both = re.sub(
@@ -86,7 +86,7 @@ def _printed(text: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = template_engine("whichtoken.app.pages")
-    environment.filters.update(maths=maths, cut=cut, claim=claim_text, ended=ended)
+    environment.filters.update(maths=maths, cut=cut, claim=claim_text, end_sentence=end_sentence)
     environment.globals.update(
         number=number, in_words=in_words, pluralize=pluralize, version=__version__, most=MOST_LINES
     )

@@ -67,7 +67,7 @@ def write_pages(out: Path, record: bool = False, checked: bool = False) -> Writt
     if record:
         known = {id for id, _ in recorded_runs()}
         claims = [_Claim(id, out / "record", DEFAULT_FOLDER) for id in experiments() if id in known]
-        return _Writer(out / "record", RECORD, _checked_here(out) if checked else {}).write(claims)
+        return _Writer(out / "record", RECORD, _states_of_folder(out) if checked else {}).write(claims)
     with Ledger.reading(out / LEDGER_NAME) as ledger:
         runs = _runs_by_experiment(ledger)
     if not runs and not faults():
@@ -76,7 +76,7 @@ def write_pages(out: Path, record: bool = False, checked: bool = False) -> Writt
     return _Writer(out / "report", LOCAL).write(claims)
 
 
-def _checked_here(out: Path) -> dict[str, Checked]:
+def _states_of_folder(out: Path) -> dict[str, Checked]:
     """The latest complete run of each claim in this folder."""
     found: dict[str, Checked] = {}
     if (out / LEDGER_NAME).is_file():

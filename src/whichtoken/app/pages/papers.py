@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from whichtoken.app.pages.frame import LARGEST_PAGE, LINKS, MOST_LINES, framed, render
+from whichtoken.app.pages.frame import LARGEST_PAGE, LINKS, MOST_LINES, frame_page, render
 from whichtoken.app.pages.sentences import KIND_WORDS, REGIME_WORDS, sentence
 from whichtoken.app.pages.studies import Checked, anchor, page_name
 from whichtoken.lab.discovery import Fault
@@ -50,7 +50,9 @@ def paper_body(paper: Paper, link: Link) -> str:
 
 def paper_page(paper: Paper) -> str:
     """The page of one paper: each of its statements with its answer, then our laws about the same theory."""
-    return framed(paper.source.title, paper_body(paper, link_in_report), current="", scripts=["table.js", "details.js"])
+    return frame_page(
+        paper.source.title, paper_body(paper, link_in_report), current="", scripts=["table.js", "details.js"]
+    )
 
 
 def overview_page(
@@ -90,7 +92,7 @@ def overview_page(
         body = render("overview.html", own=[(study, study.verdicts[:most]) for study in own], **values)
         if len(body.encode()) < LARGEST_PAGE:
             break
-    return framed("What holds, and how confidently", body, current=LINKS[0][0], scripts=["table.js"])
+    return frame_page("What holds, and how confidently", body, current=LINKS[0][0], scripts=["table.js"])
 
 
 def failures_page(studies: Sequence[RunSummary]) -> str:
@@ -117,12 +119,12 @@ def failures_page(studies: Sequence[RunSummary]) -> str:
         "failures.html", by_answer=by_answer, ours=ours, beyond=beyond, own=own, page_name=page_name, anchor=anchor,
         paper_file=paper_file, **_words(link_in_report),
     )  # fmt: skip
-    return framed("What failed", body, current="failures.html")
+    return frame_page("What failed", body, current="failures.html")
 
 
 def reading_page() -> str:
     """How to read answers and verdicts."""
-    return framed("How to read the answers", render("reading.html"), current="reading.html")
+    return frame_page("How to read the answers", render("reading.html"), current="reading.html")
 
 
 def answer_sentence(judged: Judged) -> str:

@@ -45,12 +45,12 @@ def forecast_rows(plan: Plan) -> list[list[str]]:
     lines = []
     for name, label in WAYS.items():
         way, limit = getattr(plan, name), plan.attention.unlimited_error
-        lines.append([label, _shown(way.error), _shown(limit), *_needed(plan, way), ""])
+        lines.append([label, _error_text(way.error), _error_text(limit), *_needed(plan, way), ""])
     for name, label in MODELS.items():
         forecast = getattr(plan, name)
         # it is not known more accurately
         separable = float(f"{forecast.capacity:.2g}")
-        errors = _shown(forecast.error), _shown(forecast.unlimited_error)
+        errors = _error_text(forecast.error), _error_text(forecast.unlimited_error)
         lines.append([label, *errors, *_needed(plan, forecast), f"{separable:.0f}"])
     return lines
 
@@ -78,16 +78,16 @@ def answer_in_words(
     unlimited: float | None = None,
 ) -> str:
     """Is the signal detectable, with how many samples; without an `unlimited` error it is not known what more data give."""
-    reached = f"with {samples} samples the predicted error is {_shown(error)}"
+    reached = f"with {samples} samples the predicted error is {_error_text(error)}"
     if target is not None and unlimited is not None:
         if needed is None:
             return f"No: an error of {target:g} is not reached with any amount of data; {reached}."
         enough = "Yes" if needed <= samples else "Not yet"
         return f"{enough}: an error of {target:g} needs about {needed} samples; {reached}."
     if not error <= HARDLY * constant:
-        more = "" if unlimited is None else f" Unlimited data would give {_shown(unlimited)}."
-        return f"No: {reached}, and a constant answer has {_shown(constant)}.{more}"
-    return f"Yes: {reached}; a constant answer has {_shown(constant)}."
+        more = "" if unlimited is None else f" Unlimited data would give {_error_text(unlimited)}."
+        return f"No: {reached}, and a constant answer has {_error_text(constant)}.{more}"
+    return f"Yes: {reached}; a constant answer has {_error_text(constant)}."
 
 
 def protocol(plan: Plan) -> str:
@@ -117,11 +117,11 @@ def study_lines(study: StudyPlan) -> list[str]:
 def _words() -> Any:
     """The sentences of planning.txt, as functions."""
     engine = template_engine("whichtoken.app.pages")
-    engine.filters["known"] = _shown
+    engine.filters["known"] = _error_text
     return engine.get_template("planning.txt", globals={"learning_rate": LEARNING_RATE, "loss": LOSS}).module
 
 
-def _shown(error: float) -> str:
+def _error_text(error: float) -> str:
     return "unknown" if math.isnan(error) else f"{error:.3g}"
 
 

@@ -45,7 +45,7 @@ def sentence(verdict: Verdict) -> str:
             return "The record has only the state."
         return verdict.note[:1].upper() + verdict.note[1:] + "." if verdict.note else "Nothing was measured."
     points = f" at the tightest of {len(verdict.evidence)} points" if len(verdict.evidence) > 1 else ""
-    return f"Measured {_measured(verdict)}{points}; {_theory(verdict)}{_noticed(verdict)}."
+    return f"Measured {_measured_text(verdict)}{points}; {_theory(verdict)}{_resolution_text(verdict)}."
 
 
 def state_counts(states: Iterable[str]) -> dict[str, int]:
@@ -64,7 +64,7 @@ def describe_states(found: dict[str, int]) -> str:
     return ", ".join(f"{count} {in_words(state, count)}" for state, count in found.items()) or "nothing was judged"
 
 
-def _measured(verdict: Verdict) -> str:
+def _measured_text(verdict: Verdict) -> str:
     if verdict.low is None or verdict.high is None:
         return f"{number(verdict.measured)} (too few repeats for an interval)"
     if verdict.low == verdict.high:
@@ -83,7 +83,7 @@ def _theory(verdict: Verdict) -> str:
     )
 
 
-def _noticed(verdict: Verdict) -> str:
+def _resolution_text(verdict: Verdict) -> str:
     error = least_error(verdict)
     where = " at each point" if len(verdict.evidence) > 1 else ""
     return f"; {error} would have been noticed{where}" if error else ""
