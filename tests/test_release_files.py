@@ -32,6 +32,12 @@ def test_the_changelog_begins_with_this_version():
     assert first[1] == whichtoken.__version__
 
 
+def test_the_citation_is_dated_when_the_changelog_is():
+    heading = re.search(r"^## \S+ \((.*)\)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    date = re.search(r"^date-released: (.*)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert (date[1] if date else "unreleased") == heading
+
+
 def test_every_license_that_is_shipped_is_listed():
     listed = (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8")
     shipped = [path.parent for room in ("src", "tests") for path in (ROOT / room).rglob("LICENSE*")]

@@ -6,7 +6,7 @@ from whichtoken.working_folder import distrust_settings  # isort: split
 from whichtoken.extras import attach
 from whichtoken.kernel_cache import ensure_kernel_cache, lock_kernel_cache
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # before anything imports matplotlib or numba
 distrust_settings()
