@@ -33,7 +33,7 @@ PARAMETERS = (
     Parameter("prevalence", 0.5, 0.01, 0.99, doc="share of positive sequences", symbol="π"),
     Parameter("dim", 500, 10, 5000, doc="dimension of a token", symbol="d"),
     Parameter("samples", 2000, 20, 100_000, doc="labeled sequences you can get", symbol="n"),
-    Parameter("target_error", None, 0.001, 0.5, doc="test error you want; may stay empty", symbol="ε"),
+    Parameter("target_error", None, 0.001, 0.49, doc="test error you want; may stay empty", symbol="ε"),
 )
 Designs = tuple[tuple[Any, ...], tuple[Any, ...]]  # fields of the `Design` and of the `SharedDesign` of a plan
 DEFAULT_DESIGNS: Designs = (0.45, 1.0, True, math.nan), (1.0, True, math.nan)  # before any plan was made

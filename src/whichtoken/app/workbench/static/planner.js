@@ -72,7 +72,7 @@ async function exact() {
     if (turn !== asked) return;
     refuse(form);
     show(found); showExact(found);
-  } catch (error) { if (turn === asked) { refuse(form, error); mark.textContent = ""; } }
+  } catch (error) { if (turn === asked) { refuse(form, error); document.getElementById("answer").textContent = "These numbers have no plan."; mark.textContent = ""; } }
 }
 
 for (const slider of form.querySelectorAll("input[type=range]")) {
