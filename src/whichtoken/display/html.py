@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -42,6 +43,15 @@ def page(title: str, body: str, style: str, script: str = "") -> str:
     """A complete page from its body (HTML), which must be readable without the script."""
     template = template_engine("whichtoken.display", "assets").get_template("page.html")
     return template.render(title=title, body=body, style=style, script=script, policy=policy(script)) + "\n"
+
+
+def single_page(title: str, body: str, styles: Sequence[str] = (), script: str = "") -> str:
+    """A page that stands alone, in the style of all pages: the name of the program, then the body (HTML)."""
+    header = (
+        '<header class="top"><b class="brand">which<span>token</span></b>'
+        '<span class="quiet">which token does attention pick, why, and how confidently</span></header>'
+    )
+    return page(title, f"{header}<main>{body}</main>", "\n".join(map(asset, ("style.css", *styles))), script)
 
 
 @cache

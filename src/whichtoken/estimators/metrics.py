@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.display.html import COLORS, QUIET, page, template_engine, text
+from whichtoken.display.html import COLORS, QUIET, single_page, template_engine, text
 from whichtoken.display.shown import Shown
 from whichtoken.estimators.common import plain_label
 
@@ -215,13 +215,7 @@ def _bootstrap(numbers: Callable[[Array], Array], held: HeldOut) -> tuple[list[f
     return numbers(np.ones((1, n)))[0].tolist(), low.tolist(), high.tolist()
 
 
-STYLE = (
-    "body{font:16px/1.6 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
-    "th,td{text-align:left;padding:0 1em 0 0}svg{max-width:100%;height:auto}"
-)
-
-
-SCORES = ("accuracy", "log_loss", "auc")
+SCORES = {"accuracy": "accuracy", "log_loss": "log loss", "auc": "AUC"}
 
 
 @cache
@@ -232,7 +226,7 @@ def templates() -> Environment:
 
 def evaluation_page(title: str, report: Mapping[str, Any]) -> str:
     """A page that needs nothing else, from a `FitReport` as a dictionary."""
-    return page(title, f"<h1>{text(title)}</h1>{evaluation_html(report)}", STYLE)
+    return single_page(title, f"<h1>{text(title)}</h1>{evaluation_html(report)}")
 
 
 def evaluation_html(report: Mapping[str, Any]) -> str:

@@ -547,10 +547,10 @@ def _card_readme(name: str, card: Mapping[str, Any]) -> str:
 
 
 def _card_page(card: Mapping[str, Any]) -> str:
-    from whichtoken.display.html import page
-    from whichtoken.estimators.metrics import STYLE, evaluation_html, templates
+    from whichtoken.display.html import single_page
+    from whichtoken.estimators.metrics import evaluation_html, templates
 
     title = NAMES.get(card["kind"], card["kind"])
     evaluation = "" if card["evaluation"] is None else evaluation_html(card["evaluation"])
     body = templates().get_template("model_card.html").render(title=title, card=card, evaluation=evaluation)
-    return page(title, body, STYLE)
+    return single_page(title, body)

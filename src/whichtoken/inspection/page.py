@@ -13,7 +13,7 @@ import numpy as np
 from jinja2 import Environment
 from numpy.typing import NDArray
 
-from whichtoken.display.html import asset, page, template_engine
+from whichtoken.display.html import asset, single_page, template_engine
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
@@ -29,12 +29,8 @@ MOST_REASONS = 3  # that a word's note gives
 
 def inspection_page(inspection: Inspection, shown: int) -> str:
     """The whole page."""
-    style = "\n".join(map(asset, ("style.css", "decision.css")))
-    return page(
-        f"Which token does each head pick? {inspection.model}",
-        f"<main>{inspection_body(inspection, shown)}</main>",
-        style,
-    )
+    title = f"Which token does each head pick? {inspection.model}"
+    return single_page(title, inspection_body(inspection, shown), ("decision.css",))
 
 
 def inspection_body(inspection: Inspection, shown: int) -> str:

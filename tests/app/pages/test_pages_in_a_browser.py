@@ -7,8 +7,11 @@ import pytest
 
 from browser import THEMES, WIDTHS
 from whichtoken.app import write_report
+from whichtoken.app.movie_reviews import FOLDER
 from whichtoken.app.pages.papers import overview_page, paper_page
 from whichtoken.display.panels import panels
+from whichtoken.estimators.metrics import evaluation_page
+from whichtoken.estimators.model_folder import read_card
 from whichtoken.lab import reproduce
 from whichtoken.lab.record import recorded_runs
 from whichtoken.lab.statements import judge_papers, sources
@@ -62,6 +65,19 @@ def test_texts_fit_and_hinder_nobody(report, visit, name):
     made = visit(report / f"{name}.html", 360, "dark")
     assert made.overflow() == 0
     assert made.violations() == []
+
+
+@pytest.mark.parametrize(
+    ("width", "theme", "paper"), [(360, "dark", "rgb(20, 22, 26)"), (1400, "light", "rgb(253, 253, 251)")]
+)
+def test_the_card_of_a_model_has_the_style_of_all_pages(visit, tmp_path, width, theme, paper):
+    card = read_card(FOLDER)
+    (tmp_path / "evaluation.html").write_text(evaluation_page(NASTY, card["evaluation"]))
+    for page in (FOLDER / "model-card.html", tmp_path / "evaluation.html"):
+        made = visit(page, width, theme)
+        assert made.page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
+        assert made.overflow() == 0
+        assert made.violations() == []
 
 
 ROWS = "table[data-filter] tbody tr"

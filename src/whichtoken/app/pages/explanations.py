@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtoken.display.decision import Decision
 from whichtoken.display.decision_html import TOP, decision_html
-from whichtoken.display.html import asset, page
+from whichtoken.display.html import asset, single_page
 from whichtoken.display.text import pluralize, visible
 
 if TYPE_CHECKING:
@@ -67,5 +67,4 @@ def as_html(explanations: Sequence[Explanation | None]) -> str:
         total=len(explanations), labels=sorted({decision.label for decision in decisions})[:MOST_LABELS],
         decision_html=lambda decision, heading: Markup(decision_html(decision, heading)),
     )  # fmt: skip
-    style = "\n".join(map(asset, ("style.css", "decision.css", "decisions.css")))
-    return page(f"{title} · whichtoken", body, style, asset("decisions.js"))
+    return single_page(f"{title} · whichtoken", body, ("decision.css", "decisions.css"), asset("decisions.js"))
