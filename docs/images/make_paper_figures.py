@@ -87,7 +87,7 @@ class Shown:
 def main(folder: Path | None = None) -> None:
     """Draw the four figures and fill the table of the page."""
     lines = [
-        "| figure | panel | rows of preset | as in the paper | ours |",
+        "| figure | panel | rows of preset | as in the paper | different |",
         "|---|---|---|---|---|",
     ]
     for number, parts in FIGURES.items():
