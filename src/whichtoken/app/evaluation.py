@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from threadpoolctl import threadpool_limits
 
 from whichtoken.datasets.word_split import CHARACTER, SPACELESS
 from whichtoken.display.shown import Shown
@@ -177,7 +179,9 @@ def evaluate_with_baselines(
     peer = None
     if scheme.baseline is not None:
         kind = scheme.baseline
-        theirs, their_seconds, _ = held(lambda inside: work.baseline(kind, inside))
+        # on several threads the short vectors of a linear model wait longer than they compute
+        with nullcontext() if kind == "boosting" else threadpool_limits(1):
+            theirs, their_seconds, _ = held(lambda inside: work.baseline(kind, inside))
         peer = metrics_of(work.name_of(kind), theirs, their_seconds)
     report = FitReport(
         training=len(repeats[0][0][0]) if one else len(used),
