@@ -118,11 +118,15 @@ def test_many_files_give_the_model_of_one(folder, whichtoken, monkeypatch):
         zstandard.compress((folder.parent / "one.csv").read_bytes()),
     ):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-        assert whichtoken("predict", "model-many", "-").stdout == expected
+        assert whichtoken("predict", "model-many", "-", "--to", "-").stdout == expected
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"text,label\nfine")))
     wrong = whichtoken("predict", "model-many", "-", "--text", "review")
     assert "standard input has no column 'review'" in wrong.stderr
     assert "'many'" not in whichtoken("explain", "model-many", "--file", "many/*.csv").stdout
+    assert "- is no name for a folder" in whichtoken("explain", "model-many", "--file", "many", "--json", "-").stderr
+    plans = [whichtoken("plan", "--pilot", data, "--text", "text").stdout for data in ("one.csv", "many")]
+    assert plans[0] == plans[1]
+    assert "TextClassifier" in plans[0]
 
 
 def test_a_result_is_never_written_over_a_file_of_the_table(folder, whichtoken):

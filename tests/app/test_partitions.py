@@ -17,6 +17,7 @@ from whichtoken import BagClassifier, TextClassifier, __version__
 from whichtoken.app import partitions
 from whichtoken.attention import RaggedArray
 from whichtoken.errors import UsageError
+from whichtoken.estimators import TextRegressor
 from whichtoken.estimators.text import counting
 
 THINGS = ["film", "story", "plot", "cast", "song", "actor", "scene", "music", "end", "start"]
@@ -270,3 +271,25 @@ def test_partitions_without_rows_or_without_texts(fitted):
         texts = dask.bag.from_sequence([["a"], ["b"], [3], ["d"]], npartitions=4).flatten()
         with pytest.raises(ValueError, match="partition 2: "):
             TextClassifier().fit(texts, list("abab"))
+        lacking = TRAINING.assign(text=TRAINING["text"].where(TRAINING.index != 130, None))
+        answers = fitted.predict(dask.dataframe.from_pandas(lacking, npartitions=5)["text"])
+        with pytest.raises(ValueError, match="partition that begins with index 120: text 10 is of type"):
+            answers.compute()
+        parts = [TRAINING[:9], TRAINING[9:].rename(columns={"text": "review"})]
+        mixed = dask.dataframe.from_delayed(list(map(dask.delayed, parts)), meta=parts[0][:0], verify_meta=False)
+        with pytest.raises(UsageError, match="a partition has no column 'text'"):
+            TextClassifier().fit(mixed["text"], TRAINING["label"])
+
+
+def test_a_number_is_learned_and_predicted_by_partition():
+    numbers = TRAINING["text"].str.count("good") * 3.0 + np.arange(len(TRAINING)) % 2
+    frame = dask.dataframe.from_pandas(TRAINING.assign(number=numbers), npartitions=4)
+    here = TextRegressor(random_state=0).fit(TRAINING["text"], numbers)
+    with dask.config.set(scheduler="sync"):
+        there = TextRegressor(random_state=0).fit(frame["text"], frame["number"])
+        answers, why = there.predict(frame["text"]), there.explain(frame["text"], change=-2.0)
+        np.testing.assert_array_equal(there.scorer_.values_, here.scorer_.values_)
+        np.testing.assert_array_equal(answers.compute(), here.predict(TRAINING["text"]))
+        assert [found.counterfactual for found in why.take(20, npartitions=2)] == [
+            found.counterfactual for found in here.explain(TRAINING["text"][:20], change=-2.0)
+        ]

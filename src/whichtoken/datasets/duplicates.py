@@ -20,24 +20,23 @@ Hashes = NDArray[np.uint32]
 
 
 def text_signatures(sequences: TokenSequences) -> Hashes:
-    """Minima of hashes of the neighboring pairs of words of each text, (n, 48): the more alike texts are, the more are equal."""
+    """Minima of hashes of the neighboring pairs of words of each text, (48, n): the more alike texts are, the more are equal."""
     words = np.array([crc32(name.encode(errors="surrogatepass")) for name in sequences.names] or [0], np.uint32)
-    codes = words[sequences.ids]
-    # a text of n words has n + 1 shingles, as its beginning and its end count as words; so even an empty one has one
-    places = np.arange(len(sequences) + 1) + sequences.starts
-    left, right = np.full(places[-1], 17, np.uint32), np.full(places[-1], 29, np.uint32)
-    rows = np.repeat(np.arange(len(sequences)), sequences.lengths)
-    left[np.arange(len(codes)) + rows + 1], right[np.arange(len(codes)) + rows] = codes, codes
-    shingles = _mix_bits(_mix_bits(left) + right)
     factors = np.random.default_rng(0).integers(1 << 31, 1 << 32, BANDS * ROWS, dtype=np.uint32) | np.uint32(1)
     found = np.empty((BANDS * ROWS, len(sequences)), np.uint32)
+    first = 0
     # some texts at a time, whose shingles stay in the cache of the processor
-    for rows in np.split(np.arange(len(sequences)), np.flatnonzero(np.diff(places[:-1] // CACHED)) + 1):
-        if rows.size:
-            here, starts = shingles[places[rows[0]] : places[rows[-1] + 1]], places[rows] - places[rows[0]]
-            for number, factor in enumerate(factors):
-                found[number, rows] = np.minimum.reduceat(_mix_bits(here * factor), starts)
-    return np.ascontiguousarray(found.T)
+    for part in sequences.parts(CACHED):
+        codes = words[part.ids]
+        # a text of n words has n + 1 shingles, as its beginning and its end count as words; so even an empty one has one
+        places, rows = np.arange(len(part) + 1) + part.starts, part.texts
+        left, right = np.full(places[-1], 17, np.uint32), np.full(places[-1], 29, np.uint32)
+        left[np.arange(len(codes)) + rows + 1], right[np.arange(len(codes)) + rows] = codes, codes
+        shingles = _mix_bits(_mix_bits(left) + right)
+        for row, factor in zip(found, factors, strict=True):
+            row[first : first + len(part)] = np.minimum.reduceat(_mix_bits(shingles * factor), places[:-1])
+        first += len(part)
+    return found
 
 
 def _mix_bits(codes: Hashes) -> Hashes:
@@ -45,27 +44,29 @@ def _mix_bits(codes: Hashes) -> Hashes:
     return np.asarray(mixed ^ (mixed >> np.uint32(15)))
 
 
-def _hash_rows(signatures: Hashes) -> NDArray[np.uint64]:
-    """One number of 64 bits for each row: two of ten million rows that differ get the same one once in 400 000 times."""
-    joined = np.zeros(len(signatures), np.uint64)
-    for column in signatures.T:
-        joined = (joined ^ column) * np.uint64(0x9E3779B97F4A7C15)
+def _hash_columns(signatures: Hashes) -> NDArray[np.uint64]:
+    """One number of 64 bits for each column: two of ten million that differ get the same one once in 400 000 times."""
+    joined = np.zeros(signatures.shape[1], np.uint64)
+    for row in signatures:
+        joined = (joined ^ row) * np.uint64(0x9E3779B97F4A7C15)
         joined ^= joined >> np.uint64(29)
     return joined
 
 
 def duplicate_groups(signatures: Hashes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Number of the group of each text, (n,): of those with the same words, and of those with nearly the same."""
-    same = np.unique(_hash_rows(signatures), return_inverse=True)[1]
+    same = np.unique(_hash_columns(signatures), return_inverse=True)[1]
     edges = []
     for band in range(BANDS):
-        part = _hash_rows(signatures[:, ROWS * band : ROWS * (band + 1)])
+        part = _hash_columns(signatures[ROWS * band : ROWS * (band + 1)])
         _, first, codes = np.unique(part, return_index=True, return_inverse=True)
         others = np.flatnonzero(first[codes] != np.arange(len(codes)))
         edges.append(np.stack([others, first[codes[others]]]))
     one, two = np.unique(np.concatenate(edges, axis=1), axis=1)
-    alike = np.mean(signatures[one] == signatures[two], axis=1) >= ALIKE
-    size = len(signatures)
+    shared = np.zeros(len(one), np.int16)
+    for row in signatures:
+        shared += row[one] == row[two]
+    alike, size = shared >= ALIKE * len(signatures), signatures.shape[1]
     graph = sparse.coo_array((np.ones(alike.sum(), bool), (one[alike], two[alike])), shape=(size, size))
     near = connected_components(graph, directed=False)[1]
     return same, near if np.bincount(near, minlength=1).max() <= max(2, LARGEST_SHARE * size) else same

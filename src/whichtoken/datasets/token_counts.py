@@ -170,18 +170,6 @@ class TokenSequences(RaggedArray):
             ids.append(np.fromiter(flat, np.int32, int(lengths[-1].sum())))
         return cls(np.concatenate(ids), np.concatenate(lengths), list(numbers))
 
-    @classmethod
-    def merged(cls, parts: Sequence[TokenSequences]) -> TokenSequences:
-        """Texts of several collections one after the other; tokens of one name get one number."""
-        numbers: defaultdict[str, int] = defaultdict()
-        numbers.default_factory = numbers.__len__
-        ids, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
-        for part in parts:
-            own = np.fromiter(map(numbers.__getitem__, part.names), np.int32, len(part.names))
-            ids.append(own[part.ids])
-            lengths.append(part.lengths)
-        return cls(np.concatenate(ids), np.concatenate(lengths), list(numbers))
-
     def expand(self, flat: NDArray[np.int32], sizes: Ints, names: list[str]) -> TokenSequences:
         """Replace each token i by the `sizes[i]` tokens that stand for it in `flat`, one token's after the other's."""
         starts = np.cumsum(sizes) - sizes
@@ -206,10 +194,10 @@ class TokenSequences(RaggedArray):
         mask[np.asarray(chosen)] = True
         return self[mask]  # type: ignore[no-any-return]
 
-    def parts(self) -> Iterator[TokenSequences]:
-        """Groups of neighboring texts with about `CHUNK` tokens together."""
+    def parts(self, size: int = CHUNK) -> Iterator[TokenSequences]:
+        """Groups of neighboring texts with about `size` tokens together."""
         ends = np.cumsum(self.lengths)
-        cuts = np.flatnonzero(np.diff(ends // CHUNK)) + 1
+        cuts = np.flatnonzero(np.diff(ends // size)) + 1
         for rows in np.split(np.arange(len(ends)), cuts):
             if rows.size:
                 first, last = ends[rows[0]] - self.lengths[rows[0]], ends[rows[-1]]

@@ -178,12 +178,16 @@ def new_table(path: Path | None) -> Path | None:
 
 
 def new_table_or_folder(path: Path | None) -> Path | None:
-    """A table to write, or, without an ending, a folder for one table for each file."""
+    """A table to write, or, without an ending, a folder for one table for each file; - is standard output, as without."""
+    if path == Path("-"):
+        return None
     return path if path is not None and (path.is_dir() or not path.suffix) else new_table(path)
 
 
 def new_file_or_folder(path: Path | None) -> Path | None:
     """A file to write, or, without an ending, a folder for one file for each file."""
+    if path == Path("-"):
+        raise UsageError("- is no name for a folder; name a file or a folder, such as why.json or why")
     return path if path is not None and (path.is_dir() or not path.suffix) else new_file(path)
 
 
@@ -253,9 +257,9 @@ def new_output(help: str, *flags: str, check: Callable[..., Any] = new_file) -> 
     return typer.Option(*flags, metavar="FILE", callback=check, help=help)
 
 
-def existing(help: str, metavar: str = "FILE") -> Any:
+def existing(help: str, metavar: str = "FILE", check: Callable[..., Any] = read_file) -> Any:
     """An option for a file to read, which must exist."""
-    return typer.Option(metavar=metavar, callback=read_file, help=help)
+    return typer.Option(metavar=metavar, callback=check, help=help)
 
 
 def field_values(settings: list[str]) -> dict[str, str]:

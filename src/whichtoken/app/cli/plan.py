@@ -36,7 +36,10 @@ def plan(
     target_error: Annotated[float | None, options.real("E", "Test error you want.")] = None,
     pilot: Annotated[
         Path | None,
-        options.existing("Labeled pilot: any file that `fit bags` reads, .npz (tokens, labels), or texts with --text."),
+        options.existing(
+            "Labeled pilot: any table that `fit bags` reads, .npz (tokens, labels), or texts with --text.",
+            check=options.read_table_or_text,
+        ),
     ] = None,
     text: Annotated[str | None, options.column_name("Column with the texts, if the pilot holds texts.")] = None,
     bag: Annotated[str, options.column_name("Column of the pilot with the bag of each row.")] = "bag",

@@ -542,21 +542,27 @@ def is_partitioned(X: Any) -> bool:
 
 
 def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
-    """Tokens of all texts, in the order of the partitions: split on the workers, and merged there some at a time."""
-    from dask.delayed import delayed
+    """Tokens of all texts, in the order of the partitions: split and numbered on the workers.
 
-    split = delayed(_tokens_of_part)
+    Only vocabularies are merged there, some at a time: no worker holds the tokens of other partitions than its own.
+    """
+    import dask
+
+    split, number = dask.delayed(_tokens_of_part), dask.delayed(_numbered)
     parts = [split(tokenizer, part, place, __version__) for place, part in enumerate(X.to_delayed())]
-    while len(parts) > 1:
-        groups = [parts[first : first + MERGED] for first in range(0, len(parts), MERGED)]
-        parts = [delayed(TokenSequences.merged)(group) for group in groups]
+    names = [part.names for part in parts]
+    while len(names) > 1:
+        names = [dask.delayed(_merged)(names[first : first + MERGED]) for first in range(0, len(names), MERGED)]
     try:
-        return parts[0].compute()  # type: ignore[no-any-return]
+        every, *found = dask.compute(names[0], *(number(part, names[0]) for part in parts))  # type: ignore[no-untyped-call]
+    except KeyError as error:
+        raise UsageError(f"a partition has no column {error}; all partitions must have the same columns") from error
     except Exception as error:
         if not type(error).__module__.startswith("distributed"):
             raise
         lost = f"the Dask scheduler or its workers are gone ({type(error).__name__}); nothing was fitted, so fit again"
         raise UsageError(lost) from error
+    return TokenSequences(*map(np.concatenate, zip(*found, strict=True)), every)
 
 
 def _check_version(asked: str) -> None:
@@ -570,7 +576,7 @@ def _check_version(asked: str) -> None:
 def _tokens_of_part(tokenizer: Tokenizer, part: Any, place: int, version: str) -> TokenSequences:
     _check_version(version)
     if not len(part):
-        return TokenSequences.merged([])
+        return TokenSequences.from_names([])
     try:
         texts = texts_of(part)
         if texts is None:
@@ -578,6 +584,17 @@ def _tokens_of_part(tokenizer: Tokenizer, part: Any, place: int, version: str) -
         return tokenizer.tokens(texts)
     except ValueError as error:
         raise ValueError(f"partition {place}: {error}") from error
+
+
+def _merged(vocabularies: Sequence[list[str]]) -> list[str]:
+    return list(dict.fromkeys(chain.from_iterable(vocabularies)))
+
+
+def _numbered(part: TokenSequences, names: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Tokens of a partition by their places among all names, and how many each of its texts has."""
+    places = dict(zip(names, range(len(names)), strict=True))
+    own = np.fromiter(map(places.__getitem__, part.names), np.int32, len(part.names))
+    return own[part.ids], part.lengths
 
 
 def by_partition(method: Method) -> Method:
@@ -602,6 +619,7 @@ def by_partition(method: Method) -> Method:
 
 
 def _blank(model: Any) -> Any:
+    model = getattr(model, "scorer_", model)
     if model._columns is None:
         return ["-"]
     from whichtoken.estimators.text.columns import TextTable
@@ -622,7 +640,11 @@ def _answer_part(
         if not size:  # the form of the answer is that for some text
             warnings.simplefilter("ignore")
             texts = _blank(model)
-        found = method(model, texts, *others, **options)
+        try:
+            found = method(model, texts, *others, **options)
+        except ValueError as error:
+            where = f" that begins with index {part.index[0]!r}" if size and hasattr(part, "index") else ""
+            raise ValueError(f"partition{where}: {error}") from error
     if not framed:
         return list(found)
     import pandas as pd

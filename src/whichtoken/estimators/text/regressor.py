@@ -18,7 +18,7 @@ from whichtoken.estimators.common import SIDES, FittedSummary, check_change, sta
 from whichtoken.estimators.model_folder import OpenedFolder
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.columns import TextColumnReason
-from whichtoken.estimators.text.counting import is_partitioned, listed_texts
+from whichtoken.estimators.text.counting import by_partition, is_partitioned, listed_texts
 from whichtoken.estimators.text.explanation import TokenReason
 from whichtoken.estimators.text.model import counted
 from whichtoken.reading import shown
@@ -109,9 +109,8 @@ class TextRegressor(FittedSummary, RegressorMixin, BaseEstimator):
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> Self:
         """Learn from texts, or what else `TextClassifier.fit` takes, and their numbers y (n,)."""
-        if is_partitioned(X):
-            raise UsageError("TextRegressor learns from texts in memory; X is a Dask collection")
-        numbers, self.mean_, self.scale_ = standardized(y, "document")
+        given: Any = y
+        numbers, self.mean_, self.scale_ = standardized(given.compute() if is_partitioned(y) else y, "document")
         self.scorer_ = NumberScorer(**self.get_params()).fit(X, numbers, sample_weight, groups)
         self.choice_, self.scorer_._scaling = self.scorer_.choice_, (self.mean_, self.scale_)
         return self
@@ -131,8 +130,9 @@ class TextRegressor(FittedSummary, RegressorMixin, BaseEstimator):
         (model.mean_, model.scale_), model.scorer_, model.choice_ = scorer._scaling, scorer, scorer.choice_
         return model
 
+    @by_partition
     def predict(self, X: Any) -> Array:
-        """Numbers, (n,)."""
+        """Numbers, (n,); of a Dask collection lazy, by partition."""
         check_is_fitted(self)
         return np.asarray(self.mean_ + self.scale_ * self.scorer_.decision_function(X))
 
@@ -150,6 +150,7 @@ class TextRegressor(FittedSummary, RegressorMixin, BaseEstimator):
         )
         return [[model.token_names_[token] for token in flips.of(row)] for row in range(len(outputs))]
 
+    @by_partition
     def explain(self, X: Any, change: float = -1.0) -> list[NumberExplanation]:
         """Why each text gets its number, and what would change it by `change`; exact, without sampling."""
         check_is_fitted(self)
