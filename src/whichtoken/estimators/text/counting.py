@@ -544,25 +544,29 @@ def is_partitioned(X: Any) -> bool:
 def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
     """Tokens of all texts, in the order of the partitions: split and numbered on the workers.
 
-    Only vocabularies are merged there, some at a time: no worker holds the tokens of other partitions than its own.
+    Only vocabularies are merged there, some at a time: no task needs the tokens of more than one partition.
     """
-    import dask
+    from dask.base import compute
+    from dask.delayed import delayed
 
-    split, number = dask.delayed(_tokens_of_part), dask.delayed(_numbered)
+    split, number = delayed(_tokens_of_part), delayed(_numbered)
     parts = [split(tokenizer, part, place, __version__) for place, part in enumerate(X.to_delayed())]
     names = [part.names for part in parts]
     while len(names) > 1:
-        names = [dask.delayed(_merged)(names[first : first + MERGED]) for first in range(0, len(names), MERGED)]
+        names = [delayed(_merged)(names[first : first + MERGED]) for first in range(0, len(names), MERGED)]
     try:
-        every, *found = dask.compute(names[0], *(number(part, names[0]) for part in parts))  # type: ignore[no-untyped-call]
+        every, *found = compute(names[0], *(number(part, names[0]) for part in parts))  # type: ignore[no-untyped-call]
     except KeyError as error:
+        if error.args[0] not in (getattr(X, "name", None), *getattr(X, "columns", ())):
+            raise
         raise UsageError(f"a partition has no column {error}; all partitions must have the same columns") from error
     except Exception as error:
         if not type(error).__module__.startswith("distributed"):
             raise
         lost = f"the Dask scheduler or its workers are gone ({type(error).__name__}); nothing was fitted, so fit again"
         raise UsageError(lost) from error
-    return TokenSequences(*map(np.concatenate, zip(*found, strict=True)), every)
+    ids, lengths = map(np.concatenate, zip(*found, strict=True))
+    return TokenSequences(ids, lengths, every)
 
 
 def _check_version(asked: str) -> None:
