@@ -408,6 +408,8 @@ class TestData:
         found = client.post(f"{job.page}/explain", json={"row": 1}).json()
         assert found["label"] in ("no", "yes")
         assert reason in found["reasons"][0]
+        assert f"<b>{found['label']}</b> with probability" in found["shown"]
+        assert "<mark" in found["shown"]  # colored as on every other page
         header = client.get(f"{job.page}/predictions.csv").text.splitlines()[0]
         assert "predicted" in header
         assert client.get(f"{job.page}/page.html").status_code == 200

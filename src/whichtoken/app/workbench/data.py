@@ -149,7 +149,8 @@ async def _model(request: Request) -> Response:
     def page() -> Response:
         others = [other for other in store_of(request).cards() if other.id != card.id and other.kind == "text"]
         return framed_page(
-            request, "model.html", card=card, documents=documents, others=others, importance=importance
+            request, "model.html", drawn=card.kind != "text", card=card, documents=documents, others=others,
+            importance=importance,
         )  # fmt: skip
 
     return await run_in_threadpool(page)

@@ -24,6 +24,7 @@ from whichtoken.reading import parse_json, read_json, read_text, readable
 
 if TYPE_CHECKING:
     from whichtoken.app.applying import Applied
+    from whichtoken.estimators import Explanation
 
 KINDS = {"text": "documents", "bags": "bags of instances", "groups": "a table with groups of columns"}
 NAME = re.compile(r"[a-z0-9-]{1,40}")
@@ -245,12 +246,19 @@ class StoredModel:
         return importance
 
     @cached_property
-    def _explanations(self) -> list[dict[str, Any]]:
-        return [{**item.as_json(), "classes": _plain(self.applied.classes)} for item in self.applied.explain() if item]
+    def _explanations(self) -> list[Explanation]:
+        return [item for item in self.applied.explain() if item]
 
     def explanation(self, place: int) -> dict[str, Any]:
         """Why a row of the data gets its label."""
-        return self._explanations[place]
+        from whichtoken.display.decision_html import decision_html
+        from whichtoken.display.html import asset, text
+
+        found = self._explanations[place]
+        view = found.view(place + 1)
+        heading = f'<p class="lead"><b>{text(view.label)}</b> with probability {view.probability:.3f}</p>'
+        shown = f"{decision_html(view, heading)}{asset('legend.html')}"
+        return {**found.as_json(), "classes": _plain(self.applied.classes), "shown": shown}
 
     def _text_model(self) -> Any:
         if not hasattr(self.estimator, "vocabulary_"):
