@@ -78,7 +78,7 @@ def table_files(path: Path) -> list[Path]:
     else:
         files = [file for file in map(Path, glob(str(path), recursive=True)) if file.is_file()]
     if not files:
-        raise UsageError(f"{shown(path)} has no tables; {KINDS} are read")
+        raise UsageError(f"{shown(path)} has no tables to read; accepted are {KINDS}")
     return sorted(files)
 
 

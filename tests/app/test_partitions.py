@@ -150,7 +150,7 @@ def test_a_bag_in_two_files_is_refused(tmp_path, whichtoken):
         done = whichtoken("predict", "m", "many", "--to", f"out-{cut}")
         assert done.returncode == code
     assert "bag '20' is in" in done.stderr
-    assert "keep each bag in one of them" in done.stderr
+    assert "keep each bag in one file" in done.stderr
     assert not (tmp_path / "out-82").exists()
     rows.to_csv(tmp_path / "one.csv", index=False)
     assert whichtoken("predict", "m", "one.csv", "--to", "one-out.csv").returncode == 0
@@ -255,7 +255,7 @@ def test_a_dask_table_with_a_renamed_column_or_a_worker_of_another_version_is_na
             model.predict(frame[["text"]].rename(columns={"text": "review"})).compute()
         labels = model.predict(frame["text"])
         monkeypatch.setattr(counting, "__version__", "9.9")
-        said = f"a worker has whichtoken 9.9, the program that asks {__version__}; install the same on both"
+        said = f"a worker has whichtoken 9.9, this program {__version__}; install the same on both"
         with pytest.raises(UsageError, match=said):
             labels.compute()
         with pytest.raises(UsageError, match=said):

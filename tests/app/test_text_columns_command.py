@@ -47,7 +47,7 @@ def test_columns_are_learned_answered_and_explained(fitted, whichtoken):
     ("command", "said"),
     [
         (lambda f: ["predict", f / "model", f / "renamed.csv"], "renamed.csv has no column 'age'"),
-        (lambda f: ["explain", f / "model", "a cough"], "reads age, ward beside the text"),
+        (lambda f: ["explain", f / "model", "a cough"], "also reads age, ward"),
         (lambda f: ["explain", f / "model", "--explainer", f / "page.html"], "is for words alone"),
         (lambda f: ["fit", "text", f / "stays.csv", "--text", "note", "--label", "back", "--encoder", "any", "--explainer",
                     f / "page.html", "--model", f / "new"], "--encoder 'any' does not run in a page"),

@@ -370,7 +370,7 @@ def test_bad_layouts(groups, covariates, message):
         ({"alpha": 1.0}, r"alpha=1\.0 must lie in \(0, 1\)"),
         ({"control": "pfer"}, "control='pfer' must be one of fwer, fdr"),
         ({"group_map": "cubic"}, "group_map='cubic' must be one of auto, linear, splines, fourier"),
-        ({"selection": "controlled", "n_groups": 2}, "n_groups=2 cannot be asked for where selection='controlled'"),
+        ({"selection": "controlled", "n_groups": 2}, "n_groups=2 cannot be set with selection='controlled'"),
         ({"groups": {0: range(20), 1: range(10, 32)}, "group_map": "fourier"}, "needs groups that do not overlap"),
         ({"n_groups": 9}, "n_groups=9 must be at most 8, the number of groups"),
         ({"n_groups": 2.5}, r"n_groups=2\.5 must be a whole number of at least 1"),

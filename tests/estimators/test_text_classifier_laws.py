@@ -413,7 +413,7 @@ def test_reasons_one_by_one_are_those_of_the_whole(model):
     ("texts", "labels", "options", "sentence"),
     [
         (["a", "b"], [1, 1], {}, "min_df=2 leaves no token of 2 documents"),
-        (["...", "", "?!"], [0, 1, 1], {}, "none of 3 documents holds a token"),
+        (["...", "", "?!"], [0, 1, 1], {}, "none of 3 documents contains a token"),
         (["a a", "a b"], [1, 1], {}, r"y has one class \(1\); two or more classes"),
         (["a a", "a b"], [1, "x"], {}, "y mixes text with other types"),
         (["a a", None], [1, 0], {}, "text 1 is of type NoneType"),

@@ -118,7 +118,7 @@ def test_a_dask_frame_is_answered_by_partition(frame, model):
     labels = model.predict(parts[parts["age"] > 60])  # a partition may become empty
     wanted = frame[0][frame[0]["age"] > 60]
     assert labels.compute(scheduler="sync").tolist() == model.predict(wanted).tolist()
-    with pytest.raises(UsageError, match="need a table in memory"):
+    with pytest.raises(UsageError, match="needs a table in memory"):
         TextClassifier(columns=["age", "city"]).fit(parts, frame[1])
 
 
@@ -181,7 +181,7 @@ def test_a_table_of_another_form_is_named(frame, model, tmp_path):
             one.predict(table.rename(columns={"age": "years"}))
         with pytest.raises(ValueError, match="X has no column 'note'; columns: remark, age, city"):
             one.predict(table.rename(columns={"note": "remark"}))
-    with pytest.raises(ValueError, match=r"X has 2 columns beside \['age', 'city'\]; name that of the texts by text="):
+    with pytest.raises(ValueError, match=r"X has 2 columns besides \['age', 'city'\]; name the column of the texts with text="):
         TextClassifier(columns=["age", "city"]).fit(frame[0].assign(title="b"), frame[1])
     with pytest.raises(ValueError, match="X has no column 'ward'"):
         TextClassifier(columns=["ward"]).fit(frame[0], frame[1])

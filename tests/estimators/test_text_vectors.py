@@ -330,7 +330,7 @@ def test_words_are_the_mean_of_their_pieces(tmp_path):
         ((np.full((120, 2), np.nan), WORDS), "not finite"),
         ((np.full((120, 2), 0.1), WORDS), "the same for all 120 words"),
         ((1e30 * ARRAY, WORDS), r"numbers up to \d.\d+e\+30; scale them"),
-        ((np.ones((1, 2)), [""]), "vectors of the array name no word"),
+        ((np.ones((1, 2)), [""]), "vectors of the array contain no word"),
         (3.5, "vectors of type float are not known"),
         ("no-such-vectors", "no-such-vectors"),
         ("missing.txt", "does not exist"),

@@ -120,7 +120,7 @@ def _refuse_parted_bags(request: Request, files: Sequence[Path]) -> None:
             for bag in {str(name).strip() for name in piece[column]}:
                 if (other := home.setdefault(bag, file)) != file:
                     said = f"bag '{shown(bag)}' is in {shown(other)} and in {shown(file)}"
-                    raise UsageError(f"{said}; files are answered one by one, so keep each bag in one of them")
+                    raise UsageError(f"{said}; files are processed one by one, so keep each bag in one file")
 
 
 def _answer_into(answer: Callable[..., int], request: Request, outputs: Mapping[Path, Path], file: Path) -> int:

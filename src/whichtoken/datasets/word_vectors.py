@@ -49,7 +49,7 @@ class WordVectors:
     def __post_init__(self) -> None:
         whose = f"vectors of {self.name or 'the array'}"
         if not self.words:
-            raise UsageError(f"{whose} name no word")
+            raise UsageError(f"{whose} contain no word")
         if not np.isfinite(self.raw).all():
             raise UsageError(f"{whose} hold numbers that are not finite")
         if (self.raw == self.raw[0]).all():

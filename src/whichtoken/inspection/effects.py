@@ -88,7 +88,9 @@ def embedding(output: Any, mask: Tensor | None = None) -> Tensor:
     """The mean of the last hidden states over the tokens of a mask: (batch, width)."""
     hidden = getattr(output, "last_hidden_state", output)
     if not isinstance(hidden, Tensor):
-        raise UsageError(f"{type(output).__name__} has neither logits nor hidden states: nothing of it is a decision")
+        raise UsageError(
+            f"{type(output).__name__} has neither logits nor hidden states, so there is no decision to measure"
+        )
     if mask is None:
         return hidden.mean(1)
     kept = mask.to(hidden.dtype)[..., None]

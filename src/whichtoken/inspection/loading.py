@@ -136,7 +136,7 @@ def load_tokenizer(folder: str | Path, texts: Sequence[str] = TRIAL_TEXTS) -> An
     # opening a pipe or a device would block for ever
     for file in sorted([*folder.iterdir(), *folder.glob("*/*")]):
         if not os.path.isdir(file) and not os.path.isfile(file):
-            raise UsageError(f"{shown(file)} is not a regular file; a model folder holds nothing else")
+            raise UsageError(f"{shown(file)} is not a regular file; a model folder may contain only regular files")
         if file.suffix == ".json" and file.name != TOKENIZERS[0]:
             _check_config_size(file)
     if not any((folder / name).is_file() for name in TOKENIZERS):

@@ -110,7 +110,7 @@ class AttentionMonitor:
         for name, value in (("every", every), ("texts", texts), ("queries", queries)):
             check_integer(name, value, 1)
         if qk_clip is not None and not qk_clip > 0:
-            raise UsageError(f"qk_clip={qk_clip} must be positive; MuonClip takes 100")
+            raise UsageError(f"qk_clip={qk_clip} must be positive; MuonClip uses 100")
         self.every, self.texts, self.queries, self.log, self.qk_clip = every, texts, queries, log, qk_clip
         self.history: list[AttentionState] = []
         self.step = 0

@@ -160,7 +160,7 @@ def explain_data(
     if opened.kind == "text-classifier" and (file is None or is_whole_text(file)):
         check_reads_texts(opened, model)
         if model.columns is not None:
-            raise UsageError(f"{folder} reads {', '.join(model.columns)} beside the text; give a table as --file FILE")
+            raise UsageError(f"{folder} also reads {', '.join(model.columns)}; give a table as --file FILE")
         return model.explain([text if file is None else read_text(file)])  # type: ignore[no-any-return]
     assert file is not None
     return apply_to_table(opened, model, file, column, **form).explain()

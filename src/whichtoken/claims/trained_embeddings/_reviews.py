@@ -80,7 +80,7 @@ def draw_reviews(source: str, most: int, rng: np.random.Generator) -> datasets.T
     """At most `most` reviews drawn at random (0: all); pieces that are rare among them are removed."""
     if source == "synthetic":
         if most < 1:
-            raise ValueError(f"reviews={most} must be at least 1 for source='synthetic', of which there is no end")
+            raise ValueError(f"reviews={most} must be at least 1 for source='synthetic', which has no end")
 
         return datasets.prepare(
             *datasets.synthetic_reviews(most, rng), datasets.TextPipeline(least_count=SYNTHETIC_LEAST_COUNT)

@@ -427,7 +427,7 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
             raise ValueError("group_map='fourier' needs groups that do not overlap; use 'splines', or 'auto'")
         if self.selection == "controlled" and self.n_groups is not None:
             raise ValueError(
-                f"n_groups={self.n_groups} cannot be asked for where selection='controlled' finds the number"
+                f"n_groups={self.n_groups} cannot be set with selection='controlled', which finds the number"
             )
         if self.n_groups is not None:
             check_integer("n_groups", self.n_groups, 1)

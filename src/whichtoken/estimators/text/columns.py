@@ -52,7 +52,9 @@ class TextTable:
                 raise ValueError(f"X has {many} {name!r}; columns: {', '.join(map(str, names[:8]))}")
         others = [str(name) for name in names if name not in columns]
         if text is None and len(others) != 1:
-            raise ValueError(f"X has {len(others)} columns beside {list(columns)}; name that of the texts by text=")
+            raise ValueError(
+                f"X has {len(others)} columns besides {list(columns)}; name the column of the texts with text="
+            )
         text = text or others[0]
         reader = ColumnReader(Path("X"), columns)
         reader.add(table.select(list(columns)).to_pandas())

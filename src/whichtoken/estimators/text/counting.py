@@ -207,7 +207,9 @@ class Vocabulary:
         counted_in = sequences.rows(first) if MANY <= len(first) < len(copies) else sequences
         names = counted_in.frequent(ngrams, min_df, by_text=True, reach=getattr(tokenizer, "reach", None))
         if not len(sequences.ids):
-            raise ValueError(f"none of {pluralize(len(sequences.lengths), 'document')} holds a token; look at them")
+            raise ValueError(
+                f"none of {pluralize(len(sequences.lengths), 'document')} contains a token; check the documents"
+            )
         if not names:
             raise ValueError(f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it")
         if vectors is not None:
@@ -572,9 +574,7 @@ def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
 def _check_version(asked: str) -> None:
     """Refuse to answer on a worker of another version."""
     if asked != __version__:
-        raise UsageError(
-            f"a worker has whichtoken {__version__}, the program that asks {asked}; install the same on both"
-        )
+        raise UsageError(f"a worker has whichtoken {__version__}, this program {asked}; install the same on both")
 
 
 def _tokens_of_part(tokenizer: Tokenizer, part: Any, place: int, version: str) -> TokenSequences:
