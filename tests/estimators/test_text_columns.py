@@ -181,7 +181,9 @@ def test_a_table_of_another_form_is_named(frame, model, tmp_path):
             one.predict(table.rename(columns={"age": "years"}))
         with pytest.raises(ValueError, match="X has no column 'note'; columns: remark, age, city"):
             one.predict(table.rename(columns={"note": "remark"}))
-    with pytest.raises(ValueError, match=r"X has 2 columns besides \['age', 'city'\]; name the column of the texts with text="):
+    with pytest.raises(
+        ValueError, match=r"X has 2 columns besides \['age', 'city'\]; name the column of the texts with text="
+    ):
         TextClassifier(columns=["age", "city"]).fit(frame[0].assign(title="b"), frame[1])
     with pytest.raises(ValueError, match="X has no column 'ward'"):
         TextClassifier(columns=["ward"]).fit(frame[0], frame[1])
