@@ -161,11 +161,12 @@ class BagExplanation(Explanation):
         if self.counterfactual:
             verb = "deleting instance" + ("s" if len(self.counterfactual) > 1 else "")
             return Change(tuple(map(str, self.counterfactual)), str(self.flips_to), verb, proven=self.certified)
-        if not self.certified:
-            return Change(
-                (), none="no deletion that changes the label was found; with one query and two classes it is known"
-            )
-        return Change((), none="no deletion of instances changes the label")
+        none = "no deletion of instances changes the label"
+        if len(self.probabilities) > 2:
+            none = "deletions that change the label are looked for with two classes only"
+        elif not self.certified:
+            none = "no deletion that changes the label was found; with one query it is known"
+        return Change((), none=none)
 
 
 def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
