@@ -33,15 +33,15 @@ WHY = {
     "HashingVectorizer + SGDClassifier": {
         "win": "Compiled code splits the words and solves exactly for their values.",
         "loss": (
-            "It hashes words in a single pass over the texts, keeps nothing and tunes nothing; whichtoken keeps all counts, "
-            "validates C and the null token, and solves to a certified gap."
+            "The alternative hashes words in a single pass over the texts, keeps nothing and tunes nothing; whichtoken keeps "
+            "all counts, validates C and the null token, and solves to a certified gap."
         ),
         "even": "With this many documents, both learn the same linear separation.",
     },
     "dask-ml": {
-        "win": "Its fit moves from one partition to the next, and its scheduler handles more and smaller tasks.",
+        "win": "A fit of dask-ml moves from one partition to the next, and its scheduler handles more and smaller tasks.",
         "even": "Both spend most of their time starting processes.",
-        "loss": "It hashes words in a single pass over the texts, keeps nothing and tunes nothing.",
+        "loss": "The alternative hashes words in a single pass over the texts, keeps nothing and tunes nothing.",
     },
 }
 

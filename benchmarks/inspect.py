@@ -72,8 +72,8 @@ WHY = {
             "A gradient reacts to every nonlinearity at once; holding the selections fixed keeps what was actually used."
         ),
         "loss": (
-            "It holds nothing fixed and needs a single backward pass, which takes less time; on reactions it ranks the tokens "
-            "as well."
+            "Gradient x input holds nothing fixed and needs a single backward pass, which takes less time; on reactions it "
+            "ranks the tokens as well."
         ),
         "even": "Both put nearly the same tokens first, or need about as many passes.",
     },

@@ -311,7 +311,7 @@ def _short(number: float) -> str:
 
 
 def _quantity(unit: str) -> str:
-    return {"s": "wall time", CPU: "CPU time"}.get(unit, unit)
+    return {"s": "wall time", CPU: "CPU time", "GB": "GB of memory", "MB": "MB of memory"}.get(unit, unit)
 
 
 def _target(measure: dict[str, Any]) -> str:
