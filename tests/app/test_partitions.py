@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from distributed import LocalCluster
 
-from whichtoken import BagClassifier, TextClassifier, __version__
+from whichtoken import BagClassifier, GroupClassifier, TextClassifier, __version__
 from whichtoken.app import partitions
 from whichtoken.attention import RaggedArray
 from whichtoken.errors import UsageError
@@ -279,6 +279,13 @@ def test_partitions_without_rows_or_without_texts(fitted):
         mixed = dask.dataframe.from_delayed(list(map(dask.delayed, parts)), meta=parts[0][:0], verify_meta=False)
         with pytest.raises(UsageError, match="a partition has no column 'text'"):
             TextClassifier().fit(mixed["text"], TRAINING["label"])
+
+
+@pytest.mark.parametrize("model", [BagClassifier(), GroupClassifier({"a": ["x"], "b": ["y"]})], ids=["bags", "groups"])
+def test_a_fit_on_one_machine_says_so(model):
+    frame = dask.dataframe.from_pandas(pd.DataFrame({"x": [1.0, 2.0], "y": [0.0, 1.0]}), npartitions=1)
+    with pytest.raises(UsageError, match=r"Classifier learns from tables in memory; .* give X.compute\(\)"):
+        model.fit(frame, [0, 1])
 
 
 def test_a_number_is_learned_and_predicted_by_partition():

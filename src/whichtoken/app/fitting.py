@@ -454,6 +454,7 @@ def fit_text(
 
     labels, clusters, notes = _read_labels(path, roles, roles.columns, drop_missing, form, check_texts)
     same, copies = duplicate_groups(np.concatenate(signatures, axis=1))
+    signatures.clear()
     options = {**(options or {}), "random_state": scheme.seed}
     if reader is not None:
         options |= {"text": roles.text, "columns": list(roles.columns)}

@@ -110,6 +110,19 @@ def refuse_several(model: Any, what: str) -> None:
         raise UsageError(f"{what} is for one label; this model has {len(names)}: ask for_label({names[0]!r})")
 
 
+def is_partitioned(X: Any) -> bool:
+    """Whether X is a Dask collection, found without loading Dask."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "to_delayed")
+
+
+def refuse_dask_table(model: Any, X: Any) -> None:
+    """Refuse a Dask frame where no fit takes one."""
+    if is_partitioned(X) and hasattr(X, "columns"):
+        raise UsageError(
+            f"{type(model).__name__} learns from tables in memory; X is a Dask collection, give X.compute()"
+        )
+
+
 def checked_clusters(groups: ArrayLike | None, samples: int) -> NDArray[Any] | None:
     """Names of what belongs together, one for each sample."""
     if groups is None:

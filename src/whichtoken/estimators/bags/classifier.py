@@ -39,6 +39,7 @@ from whichtoken.estimators.common import (
     place_of_label,
     predicted,
     probabilities,
+    refuse_dask_table,
     refuse_several,
     several_labels,
     signs_of,
@@ -195,6 +196,7 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
             The bag of each row of X, where X is a table with one instance per row.
         """
         self._check_parameters()
+        refuse_dask_table(self, X)
         bags = self._bags(X, bag, reset=True)
         self.__dict__.pop("bag_ids_", None)
         if bag is not None:

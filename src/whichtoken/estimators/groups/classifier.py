@@ -28,6 +28,7 @@ from whichtoken.estimators.common import (
     plain_label,
     predicted,
     probabilities,
+    refuse_dask_table,
     signs_of,
 )
 from whichtoken.estimators.groups.selection import (
@@ -196,6 +197,7 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
             Rows that stay together: those of one group (the visits of a patient) are never on both sides of a validation. The
             groups of the constructor are groups of columns.
         """
+        refuse_dask_table(self, X)
         table = self._numbers(X, reset=True)
         self.classes_, codes = encode_labels(y, len(table))
         layout = self._layout()

@@ -23,6 +23,7 @@ from whichtoken.datasets.token_counts import NGramTable, TokenSequences
 from whichtoken.datasets.word_split import Places, text_chunks
 from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError
+from whichtoken.estimators.common import is_partitioned
 from whichtoken.reading import read_text, readable
 
 if TYPE_CHECKING:
@@ -538,11 +539,6 @@ def _non_negative(counts: Any) -> sparse.csr_array:
 # or a frame of one column holds texts. A worker that dies costs the time of its partitions.
 
 
-def is_partitioned(X: Any) -> bool:
-    """Whether X is a Dask collection of texts, found without loading Dask."""
-    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "to_delayed")
-
-
 def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
     """Tokens of all texts, in the order of the partitions: split and numbered on the workers.
 
@@ -551,11 +547,11 @@ def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
     from dask.base import compute
     from dask.delayed import delayed
 
-    split, number = delayed(_tokens_of_part), delayed(_numbered)
+    split, merge, number = delayed(_tokens_of_part), delayed(_merged), delayed(_numbered)
     parts = [split(tokenizer, part, place, __version__) for place, part in enumerate(X.to_delayed())]
-    names = [part.names for part in parts]
+    names = [merge([part]) for part in parts]
     while len(names) > 1:
-        names = [delayed(_merged)(names[first : first + MERGED]) for first in range(0, len(names), MERGED)]
+        names = [merge(names[first : first + MERGED]) for first in range(0, len(names), MERGED)]
     try:
         every, *found = compute(names[0], *(number(part, names[0]) for part in parts))  # type: ignore[no-untyped-call]
     except KeyError as error:
@@ -568,7 +564,7 @@ def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
         lost = f"the Dask scheduler or its workers are gone ({type(error).__name__}); nothing was fitted, so fit again"
         raise UsageError(lost) from error
     ids, lengths = map(np.concatenate, zip(*found, strict=True))
-    return TokenSequences(ids, lengths, every)
+    return TokenSequences(ids, lengths, every.names)
 
 
 def _check_version(asked: str) -> None:
@@ -590,13 +586,15 @@ def _tokens_of_part(tokenizer: Tokenizer, part: Any, place: int, version: str) -
         raise ValueError(f"partition {place}: {error}") from error
 
 
-def _merged(vocabularies: Sequence[list[str]]) -> list[str]:
-    return list(dict.fromkeys(chain.from_iterable(vocabularies)))
+def _merged(parts: Sequence[TokenSequences]) -> TokenSequences:
+    """No texts, with the names of all."""
+    names = list(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
+    return TokenSequences(np.empty(0, np.int32), np.empty(0, np.int64), names)
 
 
-def _numbered(part: TokenSequences, names: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _numbered(part: TokenSequences, every: TokenSequences) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Tokens of a partition by their places among all names, and how many each of its texts has."""
-    places = dict(zip(names, range(len(names)), strict=True))
+    places = dict(zip(every.names, range(len(every.names)), strict=True))
     own = np.fromiter(map(places.__getitem__, part.names), np.int32, len(part.names))
     return own[part.ids], part.lengths
 

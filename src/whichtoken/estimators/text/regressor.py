@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.estimators.common import SIDES, FittedSummary, check_change, standardized
+from whichtoken.estimators.common import SIDES, FittedSummary, check_change, is_partitioned, standardized
 from whichtoken.estimators.model_folder import OpenedFolder
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.columns import TextColumnReason
-from whichtoken.estimators.text.counting import by_partition, is_partitioned, listed_texts
+from whichtoken.estimators.text.counting import by_partition, listed_texts
 from whichtoken.estimators.text.explanation import TokenReason
 from whichtoken.estimators.text.model import counted
 from whichtoken.reading import shown
