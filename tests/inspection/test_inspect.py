@@ -132,6 +132,15 @@ def test_the_page_is_static_escaped_and_usable_by_keyboard(result, tmp_path):
     assert result._repr_html_() in page
 
 
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "theme"), [(360, "dark"), (1400, "light")])
+def test_the_page_fits_and_hinders_nobody(visit, result, tmp_path, width, theme):
+    result.to_html(tmp_path / "page.html")
+    made = visit(tmp_path / "page.html", width, theme)
+    assert made.overflow() == 0
+    assert made.violations() == []
+
+
 def test_json_is_complete_and_valid(result):
     text = json.dumps(result.as_json(), allow_nan=False)
     read = json.loads(text)

@@ -254,8 +254,8 @@ def test_a_training_is_watched_to_its_end_and_played_again(visit, bench):
 
 def test_heads_of_a_transformer_are_chosen_on_a_map(visit, bench):
     heads = [
-        {"layer": layer, "head": head, "gap": 1.0 + head, "sink_share": 0.1, "contribution": 0.5, "kind": "mixed",
-         "top_picks": [["<b>film", 0.5]]}
+        {"layer": layer, "head": head, "gap": 1.0 + head, "survival": 0.9696, "sink_share": 0.1, "contribution": 0.5,
+         "kind": "mixed", "top_picks": [["<b>film", 0.5]]}
         for layer in range(2) for head in range(3)
     ]  # fmt: skip
     view = {

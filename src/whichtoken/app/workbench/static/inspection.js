@@ -36,9 +36,9 @@ function map([title, what, number, strength]) {
   for (let layer = 0; layer < layers; layer++) {
     const row = body.insertRow(); row.append(element("th", String(layer)));
     for (let k = 0; k < heads; k++) {
-      const report = head(layer, k), value = report ? number(report) : null, button = element("button", shown(value, value >= 10 ? 0 : 2));
+      const report = head(layer, k), value = report ? number(report) : null, said = shown(value, value >= 10 ? 0 : 2), button = element("button", said);
       button.type = "button"; button.dataset.layer = layer; button.dataset.head = k;
-      button.setAttribute("aria-label", `layer ${layer}, head ${k}: ${title.toLowerCase()} ${shown(value)}`);
+      button.setAttribute("aria-label", `layer ${layer}, head ${k}: ${title.toLowerCase()} ${said}`);
       shade(button, value === null ? 0 : strength ? strength(value) : value / most); row.insertCell().append(button);
     }
   }
