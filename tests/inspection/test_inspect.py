@@ -402,6 +402,10 @@ def test_the_same_word_twice_is_told_by_its_place(tokenizer, model):
     assert whys
     for why in whys:
         assert why.words == (f"film at {why.picked}", f"film at {why.runner_up}")
+    shown = html.unescape(found._repr_html_())
+    assert "ahead of “film at " in shown
+    assert "ahead of film at " in shown  # in the note of a word
+    assert "ahead of film by" not in shown
 
 
 def test_too_few_texts_say_nothing_about_place_and_word(tokenizer, model, tmp_path):

@@ -18,7 +18,7 @@ from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 from whichtoken.inspection.head_report import LEAST_TEXTS
-from whichtoken.inspection.words import whole_words
+from whichtoken.inspection.words import distinct_words, whole_words
 
 if TYPE_CHECKING:
     from whichtoken.inspection.inspecting import Inspection, TextView
@@ -150,6 +150,7 @@ class HeadFigure(Shown):
 @cache
 def _environment() -> Environment:
     found = template_engine("whichtoken.inspection")
+    found.globals["distinct_words"] = distinct_words
     found.filters["percent"] = lambda value: f"{100 * value:.0f} %" if np.isfinite(value) else "–"
     found.filters["short"] = lambda value: f"{value:.2g}" if np.isfinite(value) else "–"
     found.filters["number"] = lambda value, places=2: (
