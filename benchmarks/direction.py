@@ -29,7 +29,7 @@ WHY = {
     },
 }
 
-CASE = "n=6 T=8 d=10, 3000 normalised steps"
+CASE = "n=6 T=8 d=10, 3000 normalized steps"
 PEER = "a PyTorch autograd loop"
 STEPS = 3_000
 SEEDS = range(1, 21)
