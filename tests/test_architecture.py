@@ -104,6 +104,7 @@ ALLOWED_SOFTMAX = {
     "claims/group_sparse/_learned_encodings.py": "dense attention between groups",
     "claims/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
     "claims/sparse_tokens/positions.py": "brute force, which is to share no code with what it judges",
+    "claims/trained_embeddings/_tuples.py": "dense attention between the tokens of a sequence",
     "estimators/common.py": "class probabilities",
     "estimators/bags/planning.py": "posterior weights of curves",
     "estimators/groups/selection.py": "one softmax over groups, the same for all samples",

@@ -15,4 +15,3 @@ from .text_pipeline import prepare as prepare
 from .token_counts import TokenCounts as TokenCounts
 from .trained_embeddings import LevelTokens as LevelTokens
 from .trained_embeddings import RelevantTokens as RelevantTokens
-from .trained_embeddings import TokenPairs as TokenPairs

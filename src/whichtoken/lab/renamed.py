@@ -24,7 +24,7 @@ class Names:
     values: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, str] = field(default_factory=dict)
-    # fields that a claim was born without: left out where they have this value, or given this value where they are missing
+    # fields that one side does not have: left out where they have this value, or given this value where they are missing
     left_out: Mapping[str, Any] = field(default_factory=dict)
     filled_in: Mapping[str, Any] = field(default_factory=dict)
 
@@ -71,10 +71,10 @@ def _all_names() -> tuple[dict[str, Names], dict[str, Names]]:
         parts = ("fields", "values", "codes", "measured")
         fields, values, words, measured = (table.get(part, {}).get(id, {}) for part in parts)
         born_id = table["ids"].get(id, id)
-        added = table["added"].get(id, {})
-        born[id] = Names(born_id, fields, values, words, measured, left_out=added)
+        added, removed = (table[part].get(id, {}) for part in ("added", "removed"))
+        born[id] = Names(born_id, fields, values, words, measured, added, removed)
         back = {fields.get(name, name): _inverse(items) for name, items in values.items()}
-        current[born_id] = Names(id, _inverse(fields), back, _inverse(words), _inverse(measured), filled_in=added)
+        current[born_id] = Names(id, _inverse(fields), back, _inverse(words), _inverse(measured), removed, added)
     return born, current
 
 
