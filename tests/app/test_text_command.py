@@ -80,7 +80,7 @@ def test_a_page_reads_what_an_explanation_reads(whichtoken, tmp_path, reviews):
     (tmp_path / "names.txt").write_text("Smith\nstory\n")
     page = ("--explainer", "page.html")
     found = whichtoken("explain", "model", "--file", "reviews.csv", *page, "--redact", "names.txt")
-    assert "of 240 texts otherwise" in found.stdout, found.stderr
+    assert "of 240 texts differently" in found.stdout, found.stderr
     assert whichtoken("explain", "model", "--file", "one.txt", *page, "--redact", "names.txt").returncode == 0
     assert '"examples":["A superb ___ by Ann ___, and ___ best."]' in (tmp_path / "page.html").read_text()
     refused = whichtoken("explain", "model", "one.txt", *page)

@@ -344,7 +344,7 @@ def _selection_notes(model: GroupClassifier) -> Iterator[str]:
     if kept:
         yield f"selected {kept} of {total} groups: {', '.join(map(str, model.selected_groups_))}"
     else:
-        yield f"selected none of {total} groups: nothing is seen to matter, and the base rate is predicted"
+        yield f"selected none of {total} groups: no group is seen to matter, and the base rate is predicted"
     if model.tests_ is not None:
         yield str(model.tests_)
     if model.path_ is not None and kept:

@@ -42,7 +42,7 @@ def test_constant_and_collinear_coordinates_stay_small(value):
 
 def test_few_tokens_are_shrunk_with_a_warning():
     tokens = RNG.standard_normal((5, 8))
-    with pytest.warns(ShrinkageWarning, match="5 tokens are few for dim=8: .* 24 tokens need none"):
+    with pytest.warns(ShrinkageWarning, match="5 tokens are few for dim=8: .* 24 tokens need no shrinkage"):
         whitening = Whitening.from_tokens(tokens)
     assert np.abs(whitening.whiten(tokens)).max() < 10.0
     assert np.linalg.cond(whitening.root) < 100.0

@@ -71,7 +71,7 @@ def too_large(width: int) -> str:
     """
     if width <= WIDEST or os.environ.get("WHICHTOKEN_LARGE") or device().type != "cpu":
         return ""
-    return f"a transformer of width {width} needs a GPU, or days of a processor; WHICHTOKEN_LARGE=1 asks for it all the same"
+    return f"a transformer of width {width} needs a GPU, or days of a processor; WHICHTOKEN_LARGE=1 runs it anyway"
 
 
 def device() -> torch.device:

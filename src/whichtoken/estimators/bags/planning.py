@@ -657,7 +657,7 @@ def _recommendation(
     (needed, sure), bags, unit = sizes, curve.check.bags, curve.unit
     name = curve.name or f"BagClassifier(instance_map='{kind}')"
     if curve.check.too_few:
-        return f"Collect at least {FEWEST} {unit} of each class, better many more, and plan again."
+        return f"Collect at least {FEWEST} {unit} of each class, preferably many more, and plan again."
     basis = (
         "the theory of sparse tokens, which the pilot does not contradict"
         if curve.fits
@@ -670,7 +670,7 @@ def _recommendation(
             if math.isfinite(first.error) and later[-1].high < first.high
             else f"more {unit} may help little"
         )
-        return f"Train {name} on all {unit}, split nothing; by {basis}, {gain}."
+        return f"Train {name} on all {unit}, without a split; by {basis}, {gain}."
     if needed is None:
         which = "" if curve.fits or curve.name else " with any map of the instances"
         return (

@@ -91,7 +91,9 @@ class SavedExplainer(page.SavedPage):
             for reason, names in self.left_out.items()
         ]
         if self.left_out and self.compared:
-            said.append(f"without them the page decides {self.changed} of {pluralize(self.compared, 'text')} otherwise")
+            said.append(
+                f"without them the page decides {self.changed} of {pluralize(self.compared, 'text')} differently"
+            )
         return [*said, f"{super().sentences()[0]} and holds {pluralize(self.words, 'token')}"]
 
 
@@ -273,7 +275,7 @@ def _notes(left_out: Mapping[str, Sequence[str]], compared: int, changed: int) -
     """What the page says of what it does not hold, without naming any of it."""
     said = [f"{pluralize(len(names), 'token')} of the model left out: {reason}." for reason, names in left_out.items()]
     if left_out and compared:
-        said.append(f"The page decides {changed} of {pluralize(compared, 'text')} otherwise than the whole model.")
+        said.append(f"The page decides {changed} of {pluralize(compared, 'text')} differently from the whole model.")
     return said
 
 

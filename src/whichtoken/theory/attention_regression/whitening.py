@@ -63,7 +63,7 @@ class Whitening(Shown):
             weight = max(RIDGE, float(ledoit_wolf_shrinkage(standard, assume_centered=True)))
             warnings.warn(
                 f"{count} tokens are few for dim={dim}: their covariance is shrunk by {weight:.2g} (Ledoit-Wolf);"
-                f" {TOKENS_PER_DIM * dim} tokens need none",
+                f" {TOKENS_PER_DIM * dim} tokens need no shrinkage",
                 ShrinkageWarning,
                 stacklevel=2,
             )

@@ -443,7 +443,7 @@ def _warnings(
     fewest = min(samples, forecasts["attention"].samples_needed or samples)
     yield from small_stage_warnings(task, fewest, design)
     if dim < SMALL_DIM:
-        yield f"{dim} dimensions are few: the theory is that of large dimension, so expect larger deviations"
+        yield f"{dim} dimensions are few: the theory assumes a large dimension, so expect larger deviations"
 
 
 def small_stage_warnings(task: Task, samples: int, design: Design) -> Iterator[str]:
