@@ -3,7 +3,7 @@ Sparser weights by another geometry
 ===================================
 
 Pool the token vectors of a real encoder by one attention query and classify sentences. Change only the exponent p of mirror
-descent: at p = 2 it is SGD; nearer to 1 most weights end up negligible. What that costs in accuracy is printed beside.
+descent: at p = 2 it is SGD; nearer to 1 most weights end up negligible. The cost in accuracy is printed next to it.
 """
 
 import matplotlib.pyplot as plt

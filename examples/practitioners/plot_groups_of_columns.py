@@ -4,7 +4,7 @@ Which group of columns matters?
 
 The breast-cancer table of scikit-learn has ten measurements of cell nuclei, and of each the mean, the standard error and the
 worst value: ten groups of three columns. ``GroupClassifier`` says which groups it needs, and for each row which of them
-decided, beside the average patient.
+decided, compared with the average patient.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 When should a classifier abstain?
 =================================
 
-Probabilities that mean what they say let a classifier hold its tongue. On reviews of IMDB: how often is it right where it is
-sure, and how much better does it get when the doubtful reviews go to a human?
+If probabilities mean what they say, a classifier can abstain. On IMDB reviews: how often is it right when it is confident,
+and how much better does it get when the doubtful reviews go to a human?
 """
 
 import matplotlib.pyplot as plt

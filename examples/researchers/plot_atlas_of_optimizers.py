@@ -4,7 +4,7 @@ An atlas of optimizers
 
 Every optimizer that fits the data perfectly chooses among the solutions, each in its own way. Train the same attention head
 with several of them, and ask of each result what share of the best possible margin it has, in five norms. The darkest cell
-of a row is the geometry in which that optimizer thinks.
+of a row shows the geometry of that optimizer.
 """
 
 import matplotlib.pyplot as plt

@@ -3,7 +3,7 @@ How many sequences can a readout tell apart?
 ============================================
 
 Below a certain number of samples per dimension, *the capacity*, a linear readout can fit every label of a training set
-perfectly; above it, none can. Theory gives the number for wide tokens; linear programs look how sharp it is at width 60.
+perfectly; above it, none can. Theory gives the number for wide tokens; linear programs check how sharp it is at width 60.
 """
 
 import matplotlib.pyplot as plt

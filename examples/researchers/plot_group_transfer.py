@@ -3,8 +3,8 @@ Find the group, and carry it to a new task
 ==========================================
 
 One of D groups of variables decides the label. A one-layer transformer finds it by gradient descent, and the path of the
-whole population can be computed exactly. What has been found can be used again: a new task on the same group needs far
-fewer samples than learning it from nothing.
+whole population can be computed exactly. The result can be reused: a new task on the same group needs far
+fewer samples than learning from scratch.
 """
 
 import matplotlib.pyplot as plt
