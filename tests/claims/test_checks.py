@@ -20,6 +20,7 @@ from whichtoken.claims._runs import (
     share_of_runs,
     values_with_failures,
 )
+from whichtoken.claims.trained_embeddings import tuples
 from whichtoken.lab import Exact, Predicted, Row, Rows
 
 AtLeast, AtMost, Equals = (partial(Criterion, comparison) for comparison in ("at least", "at most", "equal"))
@@ -177,3 +178,9 @@ def test_a_variant_of_a_claim_keeps_its_grids_and_pools_its_own_parts():
     assert (Variant.presets, Variant.ranges) == (TABLE.presets, TABLE.ranges)
     assert (Judged.presets, Judged.ranges) == (TABLE.presets, {"dim": (20, 40)})
     assert [check.code for check in Judged().judge(Rows([]))] == ["variant.mean"]
+
+
+def test_what_a_table_declares_is_not_declared_in_the_class_too():
+    """The class was overruled in silence: its random streams were others."""
+    with pytest.raises(TypeError, match="method_fields, needs of a claim with a table stand in the table"):
+        type("Twice", (_checks.Claim,), {"needs": "torch", "method_fields": frozenset()}, table=tuples.TABLE)

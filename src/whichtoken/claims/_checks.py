@@ -212,6 +212,10 @@ class Claim(Experiment[PointT]):
     def __init_subclass__(cls, *, table: ClaimTable | None = None) -> None:
         super().__init_subclass__()
         if table is not None:  # a variant of a claim keeps those of the claim
+            if twice := {"id", "version", "needs", "method_fields", "spot", "presets", "ranges"} & vars(cls).keys():
+                raise TypeError(
+                    f"{cls.__name__}: {', '.join(sorted(twice))} of a claim with a table stand in the table"
+                )
             cls.id, cls.presets, cls.ranges = table.id, table.presets, table.ranges
             cls.version, cls.needs = table.declared["version"], table.declared["needs"]
             cls.method_fields = frozenset(table.declared["methods"])

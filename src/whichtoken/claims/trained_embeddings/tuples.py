@@ -37,11 +37,6 @@ class Point:
 
 
 class Tuples(Claim[Point], table=TABLE):
-    id = "trained-embeddings/tuples"
-    needs = "torch"
-    spot = Point(dim=8, heads=2, steps=20)
-    method_fields = frozenset({"layers", "heads", "dim", "steps", "batch", "lr"})
-
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         import torch
 
