@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from whichtoken.estimators import group_tests
-from whichtoken.extras import installed
+from whichtoken.extras import is_installed
 from whichtoken.lab.benchmark import Beside, Cases, Measure, cpu_seconds
 
 from .groups import group_lasso
@@ -104,7 +104,7 @@ def _peers(
     case: str, drawn: Tables, found: list[list[set[int]]], hits: list[bool], right: set[int]
 ) -> Iterator[Measure]:
     for peer, select in PEERS.items():
-        if peer == KNOCKOFFS and not installed("hidimstat"):
+        if peer == KNOCKOFFS and not is_installed("hidimstat"):
             continue
         theirs = [select(X, y, seed) for seed, (X, y) in enumerate(drawn)]
         power, mine = np.mean([bool(one & right) for one in theirs]), np.mean(hits)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from whichtoken.errors import UsageError
-from whichtoken.extras import EXTRA_OF, MissingExtra, installed, lacks, needed_by
+from whichtoken.extras import EXTRA_OF, MissingExtra, is_installed, lacks, needed_by
 from whichtoken.lab.discovery import experiments
 
 SOURCE = Path(__file__).parents[1] / "src"
@@ -181,4 +181,4 @@ def test_a_fault_of_another_kind_stays_what_it_is():
     with pytest.raises(ModuleNotFoundError, match="nothing_of_ours") as caught, needed_by("this"):
         import nothing_of_ours  # noqa: F401
     assert not isinstance(caught.value, MissingExtra)
-    assert (installed("numpy"), installed("nothing_of_ours")) == (True, False)
+    assert (is_installed("numpy"), is_installed("nothing_of_ours")) == (True, False)

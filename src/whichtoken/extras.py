@@ -44,7 +44,7 @@ def lacks(package: str) -> str:
     return f"needs {package}, which is not installed: {command}"
 
 
-def installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """Whether a package can be imported, without importing it, which might take seconds."""
     try:
         return find_spec(package) is not None
@@ -54,7 +54,7 @@ def installed(package: str) -> bool:
 
 def require(package: str, what: str) -> None:
     """Raise at the start of a task if a package that it needs later is missing."""
-    if not installed(package):
+    if not is_installed(package):
         raise MissingExtra(f"{what} {lacks(package)}", name=package)
 
 

@@ -147,7 +147,7 @@ class TextBytes(io.RawIOBase):
 
     def __init__(self, path: Path, wide: bool = False) -> None:
         self.path, self.wide = path, wide
-        self.source = unpacked(path)
+        self.source = unpack(path)
         self.line = self.blank = self.piece = self.total = 0
         self.most = available_memory() // 4
 
@@ -193,7 +193,7 @@ class TextBytes(io.RawIOBase):
             raise UsageError(f"{name}: no row ends in {self.piece / 1e9:.2g} GB; is a quote never closed?")
 
 
-def unpacked(path: Path) -> Any:
+def unpack(path: Path) -> Any:
     """The bytes of a file that may be compressed."""
     match path.suffix.lower():
         case ".gz":

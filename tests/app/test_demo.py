@@ -115,7 +115,7 @@ def toy_tour(monkeypatch, no_workers, bundled):
 
 
 def test_every_step_is_told_and_the_last_screen_is_short(toy_tour, whichtoken, monkeypatch):
-    monkeypatch.setattr(demo, "installed", lambda package: package != "torch")
+    monkeypatch.setattr(demo, "is_installed", lambda package: package != "torch")
     done = whichtoken("demo", "--out", "out")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -70,7 +70,7 @@ class Display(ABC):
 LONGEST_NAME = 28
 
 
-def named(name: object) -> str:
+def axis_label(name: object) -> str:
     """A name from data as a label: short, hidden characters visible, and no dollar sign that would start a formula."""
     words = visible(str(name), keep="")
     return (words if len(words) <= LONGEST_NAME else f"{words[: LONGEST_NAME - 1]}…").replace("$", r"\$")
@@ -233,11 +233,11 @@ class GroupCurveDisplay(Display):
     def _draw(self, ax: Axes) -> None:
         for place, (name, (values, added)) in enumerate(self.curves.items()):
             span = np.ptp(values) or 1.0
-            label = f"{named(name)}, {values[0]:.3g} to {values[-1]:.3g}"
+            label = f"{axis_label(name)}, {values[0]:.3g} to {values[-1]:.3g}"
             ax.plot((values - values[0]) / span, added, color=COLORS[place % len(COLORS)], label=label)
         ax.axhline(0, color=QUIET, lw=1)
         ax.set(
-            xlabel=f"columns of {named(self.group)}, from their 1st to their 99th percentile",
+            xlabel=f"columns of {axis_label(self.group)}, from their 1st to their 99th percentile",
             ylabel="adds to the score",
         )
         ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.3, fontsize="small")

@@ -154,7 +154,7 @@ def evaluate_with_baselines(
     notes += [f"class {_label_text(name)} {few} to be tested; it is learned all the same" for name in untested]
     clusters = None if work.clusters is None else work.clusters[rows]
 
-    def held(train: Callable[[Rows], Trained]) -> tuple[HeldOut, float, Trained]:
+    def hold_out(train: Callable[[Rows], Trained]) -> tuple[HeldOut, float, Trained]:
         """Probabilities of all tested rows in every repeat, seconds of a fit without compiling, and the last model."""
         found, folds, weights, seconds = [], [], [], []
         for parts in repeats:
@@ -175,20 +175,20 @@ def evaluate_with_baselines(
         shares = np.bincount(codes[inside], minlength=len(classes)) / len(inside)
         return Trained(None, classes, lambda others: np.tile(shares, (len(others), 1)))
 
-    ours, seconds, model = held(work.ours)
+    ours, seconds, model = hold_out(work.ours)
     peer = None
     if scheme.baseline is not None:
         kind = scheme.baseline
         # on several threads the short vectors of a linear model wait longer than they compute
         with nullcontext() if kind == "boosting" else threadpool_limits(1):
-            theirs, their_seconds, _ = held(lambda inside: work.baseline(kind, inside))
+            theirs, their_seconds, _ = hold_out(lambda inside: work.baseline(kind, inside))
         peer = metrics_of(work.name_of(kind), theirs, their_seconds)
     report = FitReport(
         training=len(repeats[0][0][0]) if one else len(used),
         test=len(rows),
         judged_by=str(scheme) if split_by is None else scheme.with_groups(split_by, len(rows) / len(used)),
         ours=metrics_of("attention", ours, seconds),
-        majority=metrics_of("most frequent class", held(prior)[0], 0.0),
+        majority=metrics_of("most frequent class", hold_out(prior)[0], 0.0),
         baseline=peer,
         details=details_of(ours, classes),
         notes=tuple(notes),

@@ -46,7 +46,7 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns
 from whichtoken.estimators.model_folder import DataCard, add_to_card, check_writable, describe_table
 from whichtoken.estimators.text.classifier import TextClassifier
-from whichtoken.estimators.text.model import counted, flipping_sets
+from whichtoken.estimators.text.model import count_with_spelled, flipping_sets
 from whichtoken.reading import read_json, shown
 from whichtoken.tables import TableForm, column_names, has_text, label_names, stream_table, text_values
 
@@ -190,7 +190,7 @@ class _BagWork(Workload):
     def ours(self, rows: Rows) -> Trained:
         from whichtoken.estimators.bags.classifier import BagClassifier
 
-        encoding, bags = self._encoded(rows)
+        encoding, bags = self._encode(rows)
         model = BagClassifier(class_weight=self.class_weight, **self.options)
         model.fit(bags[rows], self.labels[rows], groups=None if self.clusters is None else self.clusters[rows])
         model.feature_names_in_ = np.array(encoding.names, dtype=object)
@@ -198,12 +198,12 @@ class _BagWork(Workload):
 
     def baseline(self, kind: str, rows: Rows) -> Trained:
         """On the means of the bags."""
-        _, bags = self._encoded(rows)
+        _, bags = self._encode(rows)
         means = np.add.reduceat(bags.vectors, bags.starts[:-1]) / np.diff(bags.starts)[:, None]
         model = table_baseline(kind, self.class_weight).fit(means[rows], self.labels[rows])
         return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(means[others])))
 
-    def _encoded(self, rows: Rows) -> tuple[ColumnEncoding, RaggedArray]:
+    def _encode(self, rows: Rows) -> tuple[ColumnEncoding, RaggedArray]:
         """All bags as numbers, in the way that these ones fix."""
         encoding = ColumnEncoding.of(self.table.columns.rows(self.table.rows_of(rows)))
         return encoding, RaggedArray(self.table.starts, encoding.encode(self.table.columns))
@@ -312,7 +312,7 @@ class _GroupWork(Workload):
     def ours(self, rows: Rows) -> Trained:
         from whichtoken.estimators.groups.classifier import GroupClassifier
 
-        encoding, frame = self._encoded(rows)
+        encoding, frame = self._encode(rows)
         groups = {name: _encoded_names(encoding, part) for name, part in self.groups.items()}
         model = GroupClassifier(groups, covariates=_encoded_names(encoding, self.covariates) or None, **self.options)
         together = None if self.clusters is None else self.clusters[rows]
@@ -322,11 +322,11 @@ class _GroupWork(Workload):
         )
 
     def baseline(self, kind: str, rows: Rows) -> Trained:
-        _, frame = self._encoded(rows)
+        _, frame = self._encode(rows)
         model = table_baseline(kind, self.options.get("class_weight")).fit(frame.iloc[rows], self.labels[rows])
         return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(frame.iloc[others])))
 
-    def _encoded(self, rows: Rows) -> tuple[ColumnEncoding, pd.DataFrame]:
+    def _encode(self, rows: Rows) -> tuple[ColumnEncoding, pd.DataFrame]:
         """All rows as numbers, in the way that these ones fix."""
         import pandas as pd
 
@@ -583,7 +583,7 @@ class _TextWork(Workload):
             if model._encoder is not None:
                 return model.predict_proba(list(self.texts(others)))
             texts, added = model._split(self.data(others))
-            more, counts = counted(model, list(texts))
+            more, counts = count_with_spelled(model, list(texts))
             if more.selection_.shape[1] == 1:
                 self.flips[others.tobytes()] = [tokens.tolist() for tokens in flipping_sets(more, counts, added)]
             self.leaks.update(_leaks(counts, self.labels[others], more.token_names_))

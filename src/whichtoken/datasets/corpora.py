@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from whichtoken.checks import check_choice
 from whichtoken.datasets.review_files import Reviews, read_reviews
 from whichtoken.errors import UsageError, unknown
-from whichtoken.extras import installed, lacks
+from whichtoken.extras import is_installed, lacks
 from whichtoken.reading import readable
 
 MODELS_VARIABLE = "WHICHTOKEN_MODELS"
@@ -140,7 +140,7 @@ def missing_data(data: str, described: str, *names: str) -> str:
     """What is missing to read data from the first of these files that is there; empty when nothing is."""
     if (path := find_data(*names)) is None:
         return f"{data} not found; set {DATA_VARIABLE} to a folder with {described}"
-    return f"{path.name} {lacks('pyarrow')}" if path.suffix == ".parquet" and not installed("pyarrow") else ""
+    return f"{path.name} {lacks('pyarrow')}" if path.suffix == ".parquet" and not is_installed("pyarrow") else ""
 
 
 def data_file(*names: str) -> Path:

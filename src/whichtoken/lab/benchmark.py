@@ -24,7 +24,7 @@ from typing import Any
 
 import whichtoken
 from whichtoken.errors import UsageError, unknown
-from whichtoken.extras import installed, needed_by
+from whichtoken.extras import is_installed, needed_by
 from whichtoken.lab.record import record_folder
 from whichtoken.threads import one_thread
 
@@ -163,7 +163,7 @@ def run_benchmark(name: str, wanted: Cases | None = None) -> Iterator[Measure]:
 @contextmanager
 def _single_thread() -> Iterator[None]:
     """Limit all libraries to one thread, for ours and for the peer."""
-    libraries = [importlib.import_module(name) for name in ("numba", "torch") if installed(name)]
+    libraries = [importlib.import_module(name) for name in ("numba", "torch") if is_installed(name)]
     before = [library.get_num_threads() for library in libraries]
     try:
         with one_thread():

@@ -350,7 +350,7 @@ class _Bracket:
     outer: float  # one farther off at which it fails too
     unsure: tuple[float, float] | None = None  # the one next to `holds`, the one next to `fails`
 
-    def wanted(self) -> list[Any]:
+    def next_values(self) -> list[Any]:
         """The values to try next; none if the border is as narrow as it can be."""
         nearer, farther = self.unsure or (self.fails, None)
         found = [self.axis.middle(self.holds, nearer)]
@@ -634,12 +634,12 @@ class _Search:
         """Narrow every bracket to the precision that is wanted, one or two trials of each at a time."""
         open_ones = list(brackets)
         while open_ones and self.searching:
-            wanted = [(bracket, value) for bracket in open_ones for value in bracket.wanted()]
+            wanted = [(bracket, value) for bracket in open_ones for value in bracket.next_values()]
             self._try([((b.axis.name, value),) for b, value in wanted], [b.code for b in open_ones])
             for bracket, value in wanted:
                 if (trial := self.trials.get(((bracket.axis.name, value),))) is not None:
                     bracket.learn(value, trial.state(bracket.code))
-            open_ones = [bracket for bracket in open_ones if bracket.wanted()]
+            open_ones = [bracket for bracket in open_ones if bracket.next_values()]
         return brackets
 
     def _combine(self, held: Sequence[str]) -> list[tuple[str, Changes]]:

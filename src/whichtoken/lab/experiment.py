@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.extras import installed, lacks
+from whichtoken.extras import is_installed, lacks
 from whichtoken.lab.record import States, recorded_states
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Experiment(ABC, Generic[PointT]):
     @property
     def missing(self) -> str:
         """The error message for an optional package that it needs and that is not installed; empty if nothing is missing."""
-        return "" if not self.needs or installed(self.needs) else lacks(self.needs)
+        return "" if not self.needs or is_installed(self.needs) else lacks(self.needs)
 
     def absent(self, point: PointT) -> str:
         """Why this point cannot run on this machine, and how to get what is missing; empty if it can."""

@@ -215,7 +215,7 @@ class Result(Shown):
         """The claim, then its verdicts, the worst first."""
         worst_first = sorted(self.verdicts, key=lambda verdict: WORST_FIRST.index(verdict.state))
         more = len(worst_first) - MOST_SHOWN
-        found = {verdict.claim or verdict.code: verdict._found() for verdict in worst_first[:MOST_SHOWN]}
+        found = {verdict.claim or verdict.code: verdict._short_headline() for verdict in worst_first[:MOST_SHOWN]}
         rest = {"and": f"{pluralize(more, 'more verdict')}, in its list of verdicts"} if more > 0 else {}
         return {self.experiment.title: self.experiment.claim} | found | rest
 

@@ -227,7 +227,7 @@ class Paper(Shown):
         """How many statements have each answer."""
         return count_answers(self.statements)
 
-    def named(self, id: str) -> Judged | None:
+    def find(self, id: str) -> Judged | None:
         """The statement or law of this id."""
         return next((each for each in (*self.statements, *self.ours) if each.statement.id == id), None)
 

@@ -127,7 +127,7 @@ class Verdict(Shown):
     def _headline(self) -> str:
         return f"{in_words(self.state, 1)}: {self.claim}{self._numbers()}"
 
-    def _found(self) -> str:
+    def _short_headline(self) -> str:
         """The headline without the claim."""
         return in_words(self.state, 1) + self._numbers()
 
@@ -266,7 +266,7 @@ class Check(Shown):
             return "not-run"
         if self.theory is None or found.measured is None or found.low is None or found.high is None:
             return "undecided"
-        low, high = self._accepted()
+        low, high = self._limits()
         if low <= found.low and found.high <= high:
             return "agrees"
         return "disagrees" if found.high < low or found.low > high else "undecided"
@@ -276,10 +276,10 @@ class Check(Shown):
         found = self.sample.interval(level)
         if self.theory is None or found.low is None or found.high is None:
             return -math.inf
-        low, high = self._accepted()
+        low, high = self._limits()
         return min(found.low - low, high - found.high) / (self.tolerance + self.theory_error or abs(self.theory) or 1.0)
 
-    def _accepted(self) -> tuple[float, float]:
+    def _limits(self) -> tuple[float, float]:
         """The range in which the whole interval must lie."""
         assert self.theory is not None
         reach = self.tolerance + self.theory_error

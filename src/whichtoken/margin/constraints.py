@@ -167,7 +167,7 @@ class Constraints:
         left, right = self.left[rows], self.right[rows]
         return Constraints(left, right, self.rhs[rows], self.free[rows], self.pairs[rows], self.shape, self.tokens)
 
-    def lost(self) -> Vector:
+    def rounding_loss(self) -> Vector:
         """What rounding took from `left`, (m, d): together they are the differences of the tokens exactly."""
         return np.zeros_like(self.left) if self.tokens is None else exact_difference(*self.tokens(self.pairs))[1]
 

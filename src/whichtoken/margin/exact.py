@@ -42,7 +42,7 @@ class Dyadic:
     digits: NDArray[Any]
     exponent: int
 
-    def rounded(self) -> Vector:
+    def to_floats(self) -> Vector:
         """The nearest floats, to one part in 2^52."""
         flat = [_to_float(digit, self.exponent) for digit in self.digits.ravel()]
         return np.array(flat, dtype=float).reshape(self.digits.shape)
@@ -67,7 +67,7 @@ def dyadic(values: Vector) -> Dyadic:
 
 def exact_rows(rows: Constraints) -> Dyadic:
     """The rows a_k as the tokens define them, (m, d e): differences of tokens and products with queries are exact."""
-    left = dyadic(np.stack([rows.left, rows.lost()]))
+    left = dyadic(np.stack([rows.left, rows.rounding_loss()]))
     right = dyadic(rows.right)
     products = left.digits.sum(axis=0)[:, :, None] * right.digits[:, None, :]
     return Dyadic(products.reshape(len(rows), rows.columns), left.exponent + right.exponent)
@@ -76,13 +76,13 @@ def exact_rows(rows: Constraints) -> Dyadic:
 def exact_scores(rows: Constraints, weights: Vector) -> Vector:
     """<a_k, W>, each rounded once."""
     matrix, factor = exact_rows(rows), dyadic(weights)
-    return Dyadic(matrix.digits @ factor.digits, matrix.exponent + factor.exponent).rounded()
+    return Dyadic(matrix.digits @ factor.digits, matrix.exponent + factor.exponent).to_floats()
 
 
 def exact_combination(rows: Constraints, multipliers: Vector) -> Vector:
     """sum_k mu_k a_k, each entry rounded once: zero only if it is zero."""
     matrix, factor = exact_rows(rows), dyadic(multipliers)
-    return Dyadic(factor.digits @ matrix.digits, matrix.exponent + factor.exponent).rounded()
+    return Dyadic(factor.digits @ matrix.digits, matrix.exponent + factor.exponent).to_floats()
 
 
 def is_infeasible(constraints: AnyConstraints, farkas: Vector) -> bool:

@@ -127,7 +127,7 @@ def minimal_extreme_norm(
         kept, scale = np.arange(len(rows)), whole.multipliers.max() / whole.slack.max()
         for goal in (*FACES[1:], gap):
             likely = point.rows.free | (point.multipliers > LOOSE * scale * point.slack)
-            kept, point = kept[likely], _follow(point.restricted(likely), goal)
+            kept, point = kept[likely], _follow(point.subset(likely), goal)
         multipliers = np.zeros(len(rows))
         multipliers[kept] = point.multipliers
         solution = Solution(point.weights, multipliers)
@@ -196,7 +196,7 @@ class _Point:
     def gap(self) -> float:
         return duality_gap(self.rows, self.norm, Solution(self.weights, self.multipliers))
 
-    def restricted(self, kept: NDArray[np.bool_]) -> _Point:
+    def subset(self, kept: NDArray[np.bool_]) -> _Point:
         """The same point with fewer rows."""
         return replace(self, rows=self.rows.subset(kept), multipliers=self.multipliers[kept], slack=self.slack[kept])
 
@@ -300,7 +300,7 @@ def _advance(point: _Point) -> _Point:
     guess = _newton(point, system, 0.0, 0.0, 0.0)
     on_y, on_v = (min(1.0, step) for step in guess.longest)
     multipliers, slack = _move_rows(point, guess, on_y, on_v)
-    left_over = guess.pair.left_over(on_y, on_v) + float(multipliers @ slack)
+    left_over = guess.pair.product_sum(on_y, on_v) + float(multipliers @ slack)
     ratio = min(1.0, max(left_over / (point.complementarity * point.degree), 0.0))
     target = point.complementarity * ratio**3
     step = _newton(point, system, target, guess.pair.cross, guess.by_multiplier * guess.by_slack)
@@ -320,7 +320,7 @@ def _newton(point: _Point, system: _System, target: float, cross: Vector | float
     """The direction that brings all products to the target, given their second-order terms."""
     inequality = ~point.rows.free
     products = np.where(inequality, target - point.multipliers * point.slack - row_cross, 0.0)
-    missing = point.pair.missing(target, cross)
+    missing = point.pair.product_gap(target, cross)
     by_v, by_multiplier, by_slack, by_level = system.newton(point.pair.constant(missing), products)
     pair = point.pair.step(missing, by_v)
     multiplier_step = longest_step(by_multiplier[inequality] / point.multipliers[inequality])
@@ -366,7 +366,7 @@ class EntryPair:
     def _slope(self) -> Vector:
         return np.asarray((self.x / self.z).sum(axis=0))
 
-    def missing(self, target: float, cross: Vector | float) -> Vector:
+    def product_gap(self, target: float, cross: Vector | float) -> Vector:
         """The change of x that brings the products to the target if their partners stay."""
         return np.asarray((target - self.x * self.z - cross) / self.z)
 
@@ -413,7 +413,7 @@ class EntryStep:
         """Lengths at which Y and V meet the boundary."""
         return longest_step(self.by_x / self.pair.x), longest_step(self.by_z / self.pair.z)
 
-    def left_over(self, on_y: float, on_v: float) -> float:
+    def product_sum(self, on_y: float, on_v: float) -> float:
         """Sum of the products after steps of these lengths."""
         return float(np.sum((self.pair.x + on_y * self.by_x) * (self.pair.z + on_v * self.by_z)))
 
@@ -451,7 +451,7 @@ class MatrixPair:
     def products(self) -> float:
         return float(np.sum(self._values**2))
 
-    def missing(self, target: float, cross: Vector | float) -> Vector:
+    def product_gap(self, target: float, cross: Vector | float) -> Vector:
         """The scaled dX + dZ that brings X Z to the target."""
         values = self._values
         return 2 * (np.diag(target - values**2) - cross) / np.add.outer(values, values)
@@ -567,7 +567,7 @@ class MatrixStep:
         on_y, on_v = map(longest_step, lowest)
         return on_y, on_v
 
-    def left_over(self, on_y: float, on_v: float) -> float:
+    def product_sum(self, on_y: float, on_v: float) -> float:
         values = np.diag(self.values)
         return float(np.sum((values + on_y * self.scaled_x) * (values + on_v * self.scaled_z)))
 

@@ -165,8 +165,8 @@ def test_every_headline_of_the_overview_is_a_statement_with_an_answer():
         assert any(source.figure[0] == id for id, _ in recorded_runs())
         assert 2 <= len(source.headlines) <= 5
         for _, id in (*source.headlines, source.stops):
-            assert paper.named(id) is not None, id
-            assert paper.named(id).answer != "not checked", id
+            assert paper.find(id) is not None, id
+            assert paper.find(id).answer != "not checked", id
 
 
 def test_demonstration_ends_with_families_counts_report_and_what_to_try(capsys):

@@ -67,7 +67,7 @@ def bench(
             "cases": {},  # day on which each was run
             "measures": [],
         }
-        found |= {**_stored(json_file, name), "finished": False} if case else {}
+        found |= {**_read_stored(json_file, name), "finished": False} if case else {}
         old, new, wanted = found["measures"], list[Any](), Cases(case or ())
         tables.append(found)
         rows = table("case", "what", "value", "target", "met", "detail", title=name)
@@ -130,7 +130,7 @@ def _as_row(measure: Measure, rows: Any) -> dict[str, Any]:
     return {**asdict(measure), "beside": beside, "met": measure.met}
 
 
-def _stored(file: Path | None, name: str) -> dict[str, Any]:
+def _read_stored(file: Path | None, name: str) -> dict[str, Any]:
     """What the file has on this benchmark."""
     stored = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.exists() else {"benchmarks": []}
     return next((found for found in stored["benchmarks"] if found["name"] == name), {})

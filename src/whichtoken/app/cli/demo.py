@@ -19,7 +19,7 @@ from whichtoken.app.cli.options import OutFolder
 from whichtoken.display import terminal
 from whichtoken.display.terminal import say
 from whichtoken.errors import UsageError
-from whichtoken.extras import installed, lacks
+from whichtoken.extras import is_installed, lacks
 from whichtoken.files import DEFAULT_FOLDER
 from whichtoken.progress import progress_lines
 
@@ -103,7 +103,7 @@ def _text(out: Path) -> MovieModel:
 
 def _head() -> Any:
     with _step(3, "one head of a small transformer") as done:
-        if not installed("torch"):
+        if not is_installed("torch"):
             done(f"skipped: it {lacks('torch')}")
             return None
         from whichtoken.inspection.small_transformer import train_small_transformer
@@ -143,7 +143,7 @@ def _summary(results: Sequence[Result], model: MovieModel, head: Any, page: Path
     say(f"  {out / REVIEW_PAGE}: the review, with the words that decided")
     say("Try next", "bold")
     place = "" if out == DEFAULT_FOLDER else f" --out {out}"
-    last = "serve" if installed("starlette") else "list"
+    last = "serve" if is_installed("starlette") else "list"
     # its path, if a shell would not find it by its name
     program = "whichtoken" if shutil.which("whichtoken") else sys.argv[0]
     for command in (

@@ -297,7 +297,7 @@ def fit_groups_file(
     request: FitRequest,
     groups: Annotated[
         Path | None,
-        options.existing('JSON file with the groups, such as {"size": ["width", "height"]}.', "FILE.json"),
+        options.input_file('JSON file with the groups, such as {"size": ["width", "height"]}.', "FILE.json"),
     ] = None,
     prefix: Annotated[
         str | None,

@@ -118,14 +118,14 @@ def _picture(result: Inspection) -> Iterator[str]:
     layer, head = result.focus
     for text in range(min(3, result.texts)):
         why = result.why(layer, head, text)
-        yield _marked(result.figure(layer, head, text))
+        yield _mark_text(result.figure(layer, head, text))
         if why is not None:
             yield f"    {why.sentence}"
         if (why is None or why.state != "readable") and (other := result.reason(text)) is not None:
             yield f"    layer {other.layer}, head {other.head} {other.sentence}"
 
 
-def _marked(figure: HeadFigure) -> str:
+def _mark_text(figure: HeadFigure) -> str:
     """A text with its [pick] and (runner-up); of a long one, the words near these and near the query."""
     marked = {figure.pick: "[{}]", figure.runner_up: "({})"}
     parts: list[str] = []

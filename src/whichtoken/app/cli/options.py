@@ -134,9 +134,9 @@ def _standard_input(context: typer.Context) -> Path:
         while first:
             file.write(first)
             first = source.read(1 << 20)
-    from whichtoken.reading import unpacked
+    from whichtoken.reading import unpack
 
-    with unpacked(copy) as content:
+    with unpack(copy) as content:
         start = content.read(1 << 12).lstrip()
     kind = ".parquet" if start.startswith(b"PAR1") else ".jsonl" if start.startswith(b"{") else ".csv"
     named = copy.rename(folder / f"input{kind}{ending}")
@@ -257,7 +257,7 @@ def new_output(help: str, *flags: str, check: Callable[..., Any] = new_file) -> 
     return typer.Option(*flags, metavar="FILE", callback=check, help=help)
 
 
-def existing(help: str, metavar: str = "FILE", check: Callable[..., Any] = read_file) -> Any:
+def input_file(help: str, metavar: str = "FILE", check: Callable[..., Any] = read_file) -> Any:
     """An option for a file to read, which must exist."""
     return typer.Option(metavar=metavar, callback=check, help=help)
 
@@ -329,7 +329,7 @@ ExplainerPage = Annotated[
 PageMinDf = Annotated[
     int | None, whole("N", "Leave out tokens that occur in fewer than N training documents; default: 5.")
 ]
-PageRedact = Annotated[Path | None, existing("Text file with words to keep out of the page, one or more per line.")]
+PageRedact = Annotated[Path | None, input_file("Text file with words to keep out of the page, one or more per line.")]
 PageExamples = Annotated[int, whole("N", "Offer the first N rows or bags as examples in the page.")]
 PageMostWords = Annotated[int | None, whole("N", "Keep only the N tokens that say most in the page.")]
 

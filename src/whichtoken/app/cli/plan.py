@@ -36,7 +36,7 @@ def plan(
     target_error: Annotated[float | None, options.real("E", "Test error you want.")] = None,
     pilot: Annotated[
         Path | None,
-        options.existing(
+        options.input_file(
             "Labeled pilot: any table that `fit bags` reads, .npz (tokens, labels), or texts with --text.",
             check=options.read_table_or_text,
         ),

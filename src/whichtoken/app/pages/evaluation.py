@@ -25,7 +25,7 @@ def print_evaluation(report: FitReport) -> None:
             scores.add_row(metrics.name, *(_interval(metrics, name) for name in ("accuracy", "log_loss", "auc")),
                            f"{metrics.seconds:.1f}" if metrics.seconds else "")  # fmt: skip
     out.print(scores)
-    classes = table("class", "rows", "precision", "recall", "F1", *_predicted(report))
+    classes = table("class", "rows", "precision", "recall", "F1", *_probability_columns(report))
     for one, row in zip(details.classes, details.confusion, strict=True):
         low, high = one.f1_interval
         numbers = [
@@ -57,7 +57,7 @@ def _interval(metrics: Metrics, name: str) -> str:
     return f"{getattr(metrics, name):.3f} ({low:.3f} to {high:.3f})"
 
 
-def _predicted(report: FitReport) -> list[str]:
+def _probability_columns(report: FitReport) -> list[str]:
     names = [visible(str(one.label)) for one in report.details.classes]
     return [f"predicted {name}" for name in names] if len(names) <= MOST_CLASSES else []
 

@@ -185,7 +185,7 @@ def print_claims(out: Path, theory: str = "") -> None:
     """Print a line for each claim, or for each of one theory: its verdicts here, and in the longest run on record."""
     chosen = {id: claim for id, claim in experiments().items() if not theory or claim.theory == theory}
     latest: dict[str, Text] = {}
-    for run in _stored(out):
+    for run in _stored_runs(out):
         if run.id in chosen:
             latest.setdefault(run.id, _so_far(run))
     with_runs = bool(latest) or any(claim.missing for claim in chosen.values())
@@ -241,7 +241,7 @@ def print_claim(claim: Experiment[Any], out: Path) -> None:
         size = plan.fault or f"{pluralize(len(plan.points), 'point')}, {rows} rows"
         say(printable(f"{preset}: ", "bold") + printable(size))
     screen.print(_recorded_states(claim))
-    for run in _stored(out):
+    for run in _stored_runs(out):
         if run.id == claim.id:
             say(f"run of {run.request}, {run.started[:16].replace('T', ' ')} UTC", "bold")
             if run.stale or run.fault:
@@ -276,7 +276,7 @@ def _notices(verdict: Verdict | None) -> Text:
     return printable(f" (would notice {error})" if error else "", "dim")
 
 
-def _stored(out: Path) -> list[RunSummary]:
+def _stored_runs(out: Path) -> list[RunSummary]:
     """The runs of a folder's ledger, the latest first."""
     if not (out / LEDGER_NAME).exists():
         return []

@@ -260,7 +260,7 @@ def _recorded(claim: Experiment[Any], runs: list[RunSummary]) -> dict[str, dict[
     }
 
 
-async def _drawn(request: Request, claim: Experiment[Any]) -> DrawnRun:
+async def _draw(request: Request, claim: Experiment[Any]) -> DrawnRun:
     """The figure and the numbers, drawn once for each state of the ledger; where a preset stands for the run, of the record."""
     preset = request.path_params["run"]
     if (claim.id, preset) in recorded_runs():
@@ -274,7 +274,7 @@ async def _drawn(request: Request, claim: Experiment[Any]) -> DrawnRun:
 
 async def _panel(request: Request) -> Response:
     """One panel of a figure, for the card of its theory."""
-    drawn = await _drawn(request, _claim(request))
+    drawn = await _draw(request, _claim(request))
     panels = {str(number): svg for number, svg in enumerate(drawn.panels)}
     sentence = drawn.no_figure or "This panel needs rows that are not there yet."
     missing = Markup('<p class="quiet">{}</p>').format(sentence)
@@ -283,12 +283,12 @@ async def _panel(request: Request) -> Response:
 
 async def _figure(request: Request) -> Response:
     """The figure and the numbers, which the page fetches after it has loaded."""
-    return HTMLResponse((await _drawn(request, _claim(request))).part, headers=DRAWN)
+    return HTMLResponse((await _draw(request, _claim(request))).part, headers=DRAWN)
 
 
 async def _svg(request: Request) -> Response:
     claim = _claim(request)
-    drawn = await _drawn(request, claim)
+    drawn = await _draw(request, claim)
     if not drawn.picture:
         raise HTTPException(404)
     return Response(drawn.picture, media_type="image/svg+xml", headers=_download(claim, "svg") | DRAWN)

@@ -23,14 +23,14 @@ from whichtoken.app.workbench.pages import framed_page
 from whichtoken.app.workbench.uploads import uploads_of
 from whichtoken.datasets.corpora import packaged_file
 from whichtoken.errors import UsageError
-from whichtoken.extras import installed, lacks
+from whichtoken.extras import is_installed, lacks
 
 MOST_TEXTS = 500
 
 
 def _page(request: Request) -> Response:
     jobs = [view for view in jobs_of(request).views() if view.request.kind == "inspect"]
-    complete = all(map(installed, ("torch", "transformers")))
+    complete = all(map(is_installed, ("torch", "transformers")))
     missing = "" if complete else f"a model of Hugging Face {lacks('transformers')}"
     shown: dict[str, Any] = {"missing": missing, "jobs": jobs[:5], "folder": request.query_params.get("folder", "")}
     with suppress(UsageError):  # an installed encoder, if there is one

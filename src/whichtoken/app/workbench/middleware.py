@@ -56,18 +56,18 @@ class SecurityMiddleware:
         elif scope["type"] == "http":
             refusal = self._refusal(scope)
             answer: ASGIApp = self.app if refusal is None else refusal
-            await answer(scope, self._limited(receive, _most(Headers(scope=scope))), _with_headers(send))
+            await answer(scope, self._limit_body(receive, _most(Headers(scope=scope))), _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self._known_host(host):
-            return _refused(421, "this address is not served here; open the link that 'whichtoken serve' printed")
+            return _refuse(421, "this address is not served here; open the link that 'whichtoken serve' printed")
         if not _same_origin(scope, headers, host):
-            return _refused(403, "this request comes from another site and is refused")
+            return _refuse(403, "this request comes from another site and is refused")
         size = headers.get("content-length", "0")
         if not size.isdecimal() or int(size[:20]) > _most(headers):
-            return _refused(413, _too_large(_most(headers)))
+            return _refuse(413, _too_large(_most(headers)))
         return self._without_token(scope, headers) if self.settings.token else None
 
     def _known_host(self, host: str) -> bool:
@@ -92,7 +92,7 @@ class SecurityMiddleware:
         query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = query.pop("token", [""])[0]
         if scope["method"] not in READING or not _equal(given, self.settings.token):
-            return _refused(401, "this workbench needs the link with its token, as 'whichtoken serve' printed it")
+            return _refuse(401, "this workbench needs the link with its token, as 'whichtoken serve' printed it")
         rest = urlencode(query, doseq=True)
         # two slashes would name another site
         path = "/" + scope["path"].lstrip("/")
@@ -100,7 +100,7 @@ class SecurityMiddleware:
         answer.set_cookie(self.cookie, self.settings.token, httponly=True, samesite="strict")
         return answer
 
-    def _limited(self, receive: Receive, most: int) -> Receive:
+    def _limit_body(self, receive: Receive, most: int) -> Receive:
         """The body, up to the largest size, as long as the client keeps sending."""
         received, complete = 0, False
 
@@ -164,7 +164,7 @@ def _equal(given: str, token: str) -> bool:
     return secrets.compare_digest(given.encode(), token.encode())
 
 
-def _refused(status: int, sentence: str) -> Response:
+def _refuse(status: int, sentence: str) -> Response:
     return PlainTextResponse(f"whichtoken: {sentence}\n", status)
 
 

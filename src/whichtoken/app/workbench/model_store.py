@@ -180,7 +180,7 @@ class ModelStore:
 
     def open(self, id: str) -> StoredModel:
         """A model with what was computed of it before."""
-        return _opened(self.home, id, self.card(id).created)
+        return _open_model(self.home, id, self.card(id).created)
 
     def ask(self, id: str, what: str, *arguments: Any) -> Any:
         """What a worker answers about a model: a property of `StoredModel`, or the result of a method."""
@@ -228,7 +228,7 @@ class StoredModel:
             lines = zip(texts, true, names, shares, strict=True)
             return [dict(zip(("text", "true", "said", "probability"), line, strict=True)) for line in lines]
 
-        documents: list[dict[str, Any]] = self._stored("documents.json", list[_Document], predict)
+        documents: list[dict[str, Any]] = self._read_or_compute("documents.json", list[_Document], predict)
         return documents
 
     @cached_property
@@ -242,7 +242,7 @@ class StoredModel:
             rows = [[_plain(cell) for cell in row] for row in table.head(MOST_TOKENS).itertuples(index=False)]
             return {"columns": [str(name) for name in table.columns], "rows": rows, "total": len(table)}
 
-        importance: dict[str, Any] = self._stored("importance.json", _Importance, compute)
+        importance: dict[str, Any] = self._read_or_compute("importance.json", _Importance, compute)
         return importance
 
     @cached_property
@@ -327,7 +327,7 @@ class StoredModel:
                     archive.write(path, f"{self.card.id}/{path.relative_to(folder)}")
         return packed.getvalue()
 
-    def _stored(self, name: str, kind: Any, compute: Callable[[], Any]) -> Any:
+    def _read_or_compute(self, name: str, kind: Any, compute: Callable[[], Any]) -> Any:
         """What was computed when the model was trained: a page that shows it needs neither the model nor its libraries."""
         with suppress(OSError, ValueError, TypeError, KeyError):
             stored = _read_json(self.folder / name)
@@ -342,7 +342,7 @@ class StoredModel:
 
 
 @lru_cache(maxsize=8)
-def _opened(home: Path, id: str, _: str) -> StoredModel:
+def _open_model(home: Path, id: str, _: str) -> StoredModel:
     return StoredModel(ModelStore(home).card(id), home / id)
 
 

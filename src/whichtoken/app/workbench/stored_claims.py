@@ -78,7 +78,7 @@ def draw_run(out: Path, _: Stamp, key: RunKey, address: str) -> DrawnRun:
     """What the report shows of a run: its figure, its numbers; it takes seconds, so a worker does it."""
     from whichtoken.app.pages.experiment_page import view_of
 
-    return _drawn(view_of(_result(out / LEDGER_NAME, key), 0, out), address)
+    return _draw_section(view_of(_result(out / LEDGER_NAME, key), 0, out), address)
 
 
 def draw_recorded(id: str, preset: str, address: str) -> DrawnRun:
@@ -89,10 +89,10 @@ def draw_recorded(id: str, preset: str, address: str) -> DrawnRun:
     runs = {name: run for (claim, name), run in recorded_runs().items() if claim == id}
     kept = recorded_views(experiments()[id], runs)
     view = (kept.views if kept else {}).get(preset) or view_of_record(runs[preset])
-    return _drawn(replace(view, has_rows=False), address)  # the report of the record writes its rows
+    return _draw_section(replace(view, has_rows=False), address)  # the report of the record writes its rows
 
 
-def _drawn(view: RunSection, address: str) -> DrawnRun:
+def _draw_section(view: RunSection, address: str) -> DrawnRun:
     from whichtoken.app.workbench.pages import template_text
 
     part = template_text("figure.html", view=view, address=address)

@@ -84,7 +84,7 @@ class Worker:
         task = asyncio.ensure_future(self._run_in_turn(started, function, arguments))
         self._tasks.add(task)
         task.add_done_callback(self._forget)
-        gone = asyncio.ensure_future(_disconnected(request))
+        gone = asyncio.ensure_future(_wait_for_disconnect(request))
         try:
             await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
@@ -168,7 +168,7 @@ def _call(function: str, arguments: tuple[Any, ...]) -> Any:
     return resolve_name(function)(*arguments)
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -98,7 +98,7 @@ class Depth(Claim[Point], table=TABLE):
         descent = rows.where(optimizer="sgd")
         deep = rows_where(descent, lambda point: point.layers > 1)
         where = "layers groups", "L{}.D{}", "{} layers, {} groups"
-        yield from TABLE.first.each(deep, *where, lambda runs: [_of_first(row) for row in runs])
+        yield from TABLE.first.each(deep, *where, lambda runs: [_attention_over_first(row) for row in runs])
         yield from TABLE.later.each(deep, *where, lambda runs: [_farthest(row) for row in runs])
         for (layers, groups), runs in group_by(deep, "layers", "groups"):
             both = rows_where(descent.where(groups=groups), lambda point, layers=layers: point.layers in (1, layers))  # type: ignore[misc]
@@ -106,10 +106,10 @@ class Depth(Claim[Point], table=TABLE):
             yield TABLE.speed.part(f"L{layers}.D{groups}", f"{layers} layers, {groups} groups", ratio, on=runs)
         for layers, runs in group_by(deep, "layers"):
             if len(runs.levels("groups")) > 1:
-                slope, power = log_slope(_known(runs), "groups", "half_time"), predicted_power(runs, "half_time")
+                slope, power = log_slope(_timed_rows(runs), "groups", "half_time"), predicted_power(runs, "half_time")
                 yield TABLE.power.part(f"L{layers}", f"{layers} layers", slope, on=runs, value=power)
         for criterion, name in ((TABLE.map, "attention"), (TABLE.alpha, "alpha")):
-            yield from criterion.each(deep, *where, partial(_over_map, name=name))
+            yield from criterion.each(deep, *where, partial(_measured_over_map, name=name))
         for criterion, name in ((TABLE.value, "value_cosine"), (TABLE.position, "position_cosine")):
             yield from criterion.each(deep, *where, name)
         adam = rows.where(optimizer="adam", epsilon=EPSILONS[0])
@@ -146,7 +146,7 @@ class Depth(Claim[Point], table=TABLE):
                 ylim=(0, 1.05),
                 legend=bool(axes.lines),
             )
-        for layers, runs in group_by(_known(rows.where(optimizer="sgd")), "layers"):
+        for layers, runs in group_by(_timed_rows(rows.where(optimizer="sgd")), "layers"):
             plot_means(right, runs, "groups", "half_time", f"C{layers}o-", f"{layers} layers")
         label_axes(
             right, "Steps x learning rate to one half", "groups D", log="x", ylim=(0, None), legend=bool(right.lines)
@@ -162,7 +162,7 @@ def _half_time(attention: Any, unit: float) -> dict[str, float]:
     return {"half_time": unit * (after - (path[after] - 0.5) / (path[after] - path[after - 1]))}
 
 
-def _known(rows: Rows[Point]) -> Rows[Point]:
+def _timed_rows(rows: Rows[Point]) -> Rows[Point]:
     return Rows((row for row in rows if "half_time" in row.measured), rows.failed)
 
 
@@ -172,7 +172,7 @@ def _both(rows: Rows[Point], name: str, layers: int) -> tuple[Array, Array]:
     return pairs(known, name, {"layers": layers}, {"layers": 1})
 
 
-def _of_first(row: Row[Point]) -> float:
+def _attention_over_first(row: Row[Point]) -> float:
     return float(row.measured["attention"] / row.measured["layers"][0])
 
 
@@ -182,5 +182,5 @@ def _farthest(row: Row[Point]) -> float:
     return float(max(ratios, key=lambda ratio: abs(ratio - 1)))
 
 
-def _over_map(runs: Rows[Point], name: str) -> Array:
+def _measured_over_map(runs: Rows[Point], name: str) -> Array:
     return np.array([row.measured[name] / row.predicted[name].value for row in runs if name in row.predicted])

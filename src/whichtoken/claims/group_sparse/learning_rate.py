@@ -21,7 +21,7 @@ from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions
 from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, random_problem
-from whichtoken.extras import installed, lacks
+from whichtoken.extras import is_installed, lacks
 from whichtoken.lab import Exact, Measured, Predicted, Row, Rows
 from whichtoken.theory import group_sparse
 
@@ -51,7 +51,7 @@ TABLE = ClaimTable(__name__)
 
 class LearningRate(Claim[Point], table=TABLE):
     def absent(self, point: Point) -> str:
-        return "" if point.method in ("map", "all-blocks") or installed("torch") else lacks("torch")
+        return "" if point.method in ("map", "all-blocks") or is_installed("torch") else lacks("torch")
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         if point.method == "map":

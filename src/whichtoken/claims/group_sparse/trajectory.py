@@ -188,7 +188,7 @@ def _batches(point: Point, rng: np.random.Generator) -> Measured:
         return selection(model, X, y, relevant, direction)
 
     batches = fresh_batches(data, point.batch, rng, antithetic=point.method == "antithetic")
-    run = gradient_descent(model, batches, point.steps, point.lr, point.sigma, observe, every=_every(point))
+    run = gradient_descent(model, batches, point.steps, point.lr, point.sigma, observe, every=_steps_between(point))
     end: GroupSelection = run.observed[-1]
     same = ("attention", "accuracy", "value_cosine", "position_cosine", "position_value_norm", "block_norms")
     return {
@@ -227,13 +227,13 @@ def _late_checks(trained: Rows[Point], exact: Rows[Point]) -> Checks:
         yield TABLE.groups_power.part("all-blocks", words, found, on=trained, value=predicted, tolerance=0.15)
 
 
-def _every(point: Point) -> int:
+def _steps_between(point: Point) -> int:
     return max(1, point.steps // 10)
 
 
 def _checkpoints(point: Point) -> list[int]:
     """Steps at which `gradient_descent` observes."""
-    return [*range(0, point.steps, _every(point)), point.steps]
+    return [*range(0, point.steps, _steps_between(point)), point.steps]
 
 
 def _draw_training(rows: Rows[Point], axes: Axes) -> None:

@@ -28,7 +28,7 @@ from whichtoken.estimators.text.counting import (
     texts_of,
 )
 from whichtoken.estimators.text.learning import decide
-from whichtoken.estimators.text.model import counted, flipping_sets, with_words_of
+from whichtoken.estimators.text.model import count_with_spelled, flipping_sets, with_words_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -375,7 +375,7 @@ def mistakes(model: TextModel, X: Any, y: Any, n: int) -> pd.DataFrame:
 
     if model._columns is None and (found := texts_of(X)) is not None:
         X = list(found)  # a stream is read once
-    more, counts = counted(model, model._split(X)[0])
+    more, counts = count_with_spelled(model, model._split(X)[0])
     true, said = encode_classes(y, counts.shape[0], model.classes_), decide(model._decisions(X) - model._offset)
 
     rows = []

@@ -180,7 +180,7 @@ class TextModel(FittedText, SavesExplainer):
         if self._encoder is not None:
             return [why.counterfactual or [] for why in self.explain(X)]
         X, added = self._split(X)
-        model, counts = counted(self, X)
+        model, counts = count_with_spelled(self, X)
         found, names = flipping_sets(model, counts, added), model.token_names_
         return [[names[token] for token in tokens] for tokens in found]
 
@@ -194,7 +194,7 @@ class TextModel(FittedText, SavesExplainer):
 
         self._refuse_encoder("certificates")
         X, added = self._split(X)
-        model, counts = counted(self, X)
+        model, counts = count_with_spelled(self, X)
         if (counts.data != np.floor(counts.data)).any():
             raise ValueError(
                 "X holds fractions; a certificate speaks of whole occurrences, so counts must be whole numbers"
@@ -491,7 +491,7 @@ class TextModel(FittedText, SavesExplainer):
         if self._encoder is not None:
             X = listed_texts(X)
             added = self._encoder.outputs(X)
-        model, counts = counted(self, X)
+        model, counts = count_with_spelled(self, X)
         return np.asarray(model._outputs(counts) + added)
 
     def _outputs(self, counts: sparse.csr_array) -> Array:
@@ -613,7 +613,7 @@ def add_words(model: TextModel, tokenizer: Tokenizer, names: tuple[str, ...], so
     return every
 
 
-def counted(model: TextModel, X: Any) -> tuple[TextModel, sparse.csr_array]:
+def count_with_spelled(model: TextModel, X: Any) -> tuple[TextModel, sparse.csr_array]:
     """Counts of documents, and the model with a value for each of their words that its vectors spell."""
     if model._vectors is None or not model._vectors.spells:
         return model, count_documents(model, X)

@@ -20,7 +20,7 @@ from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.columns import TextColumnReason
 from whichtoken.estimators.text.counting import by_partition, listed_texts
 from whichtoken.estimators.text.explanation import TokenReason
-from whichtoken.estimators.text.model import counted
+from whichtoken.estimators.text.model import count_with_spelled
 from whichtoken.reading import shown
 from whichtoken.theory.trained_embeddings import minimal_deletions
 
@@ -141,7 +141,7 @@ class TextRegressor(FittedSummary, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         check_change(change)
         texts, beside = self.scorer_._split(X)
-        model, counts = counted(self.scorer_, texts)
+        model, counts = count_with_spelled(self.scorer_, texts)
         outputs = (model._outputs(counts) + beside)[:, 0]
         # with this bias the sign of the output says on which side of the wanted number a text is
         bias = np.broadcast_to(model.intercept_ + beside, (len(outputs), 1))[:, 0] - outputs - change / self.scale_

@@ -284,7 +284,7 @@ def _samples_needed(task: Task, dim: int, model: str, target: float | None, near
         designer = DESIGNERS.get(model)
         return designer(task, math.exp(log_alpha), refine) if designer else None
 
-    def reached(log_alpha: float) -> bool:
+    def reaches_target(log_alpha: float) -> bool:
         rough = design(log_alpha, refine=False)
         return (rough is None or excess(log_alpha, rough, SEARCH_POINTS) <= 0) and excess(log_alpha, rough) <= 0
 
@@ -293,9 +293,9 @@ def _samples_needed(task: Task, dim: int, model: str, target: float | None, near
     if all(excess(most, design(most, refine)) > 0 for refine in (False, True)):
         return None
     least, high = math.log(LEAST_SAMPLES / dim), math.log((near or LEAST_SAMPLES) / dim)
-    while high < most and not reached(high):
+    while high < most and not reaches_target(high):
         high += math.log(2)
-    while high > least and reached(high - math.log(2)):
+    while high > least and reaches_target(high - math.log(2)):
         high -= math.log(2)
     for _ in range(REDESIGNS if model in DESIGNERS else 1):
         chosen, low = design(high, refine=True), high - math.log(2)
