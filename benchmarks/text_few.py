@@ -260,9 +260,9 @@ def _attacks() -> int:
     texts, labels = _rotten_tomatoes()
     rows = np.random.default_rng(1).permutation(len(texts))
     texts, labels = [texts[row] for row in rows], labels[rows]
-    model = TextClassifier(min_df=1, vectors=WORDLLAMA[0], random_state=0).fit(texts[:1000], labels[:1000])
-    edits = model.certificates(texts[1000:3000])["edits"].to_numpy()
-    model = with_words_of(model, texts)  # words of all texts may be inserted, also those that pieces of words spell
+    fitted = TextClassifier(min_df=1, vectors=WORDLLAMA[0], random_state=0).fit(texts[:1000], labels[:1000])
+    edits = fitted.certificates(texts[1000:3000])["edits"].to_numpy()
+    model = with_words_of(fitted, texts)  # words of all texts may be inserted, also those that pieces of words spell
     strength = np.exp(model.selection_[:, 0]) * (model.values_[:, 0, 0] + model.intercept_[0])
     worst = np.argsort(strength)[[*range(5), *range(-5, 0)]]
     broken = 0

@@ -51,7 +51,7 @@ class Tuples(Claim[Point], table=TABLE):
             ids, labels, _ = law.sample(point.batch, rng)
             loss = torch.nn.functional.softplus(-torch.from_numpy(labels) * model(torch.from_numpy(ids))).mean()
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         ids, labels, statistics = law.sample(HELD_OUT, rng)
         with torch.no_grad():
