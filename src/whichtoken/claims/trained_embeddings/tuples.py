@@ -74,9 +74,10 @@ class Tuples(Claim[Point], table=TABLE):
                     yield from some.each(same, *sizes, "correlation", task=task)
                 if layers >= needed:
                     yield from TABLE.accuracy.each(same, *sizes, "lost", task=task)
-                    for name in ("within", "before", "after"):
+                    for criterion in (TABLE.within, TABLE.before, TABLE.after):
+                        name = criterion.code.split(".")[1]
                         known = Rows((row for row in same if name in row.measured), same.failed)
-                        yield from TABLE[name].each(known, *sizes, name, task=task)
+                        yield from criterion.each(known, *sizes, name, task=task)
             yield from TABLE.one_layer.each(runs.where(layers=1), "task", "{}", "{}", "correlation")
             enough = runs.where(layers=needed)
             if {1, most := max(enough.levels("heads"), default=1)} <= set(enough.levels("heads")) and most > 1:
