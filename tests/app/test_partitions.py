@@ -288,6 +288,16 @@ def test_a_fit_on_one_machine_says_so(model):
         model.fit(frame, [0, 1])
 
 
+def test_columns_beside_the_texts_are_learned_and_answered_by_partition():
+    visits = TRAINING[["text"]].assign(visit=np.where(np.arange(300) % 7, np.arange(300) % 3, np.nan), ward="a")
+    visits.loc[visits["text"].str.contains("film"), "ward"] = "b"
+    frame = dask.dataframe.from_pandas(visits, npartitions=4)
+    here = TextClassifier(columns=["visit", "ward"], random_state=0).fit(visits, TRAINING["label"])
+    with dask.config.set(scheduler="sync"):
+        there = TextClassifier(columns=["visit", "ward"], random_state=0).fit(frame, TRAINING["label"])
+        np.testing.assert_array_equal(there.predict_proba(frame).compute(), here.predict_proba(visits))
+
+
 def test_a_number_is_learned_and_predicted_by_partition():
     numbers = TRAINING["text"].str.count("good") * 3.0 + np.arange(len(TRAINING)) % 2
     frame = dask.dataframe.from_pandas(TRAINING.assign(number=numbers), npartitions=4)

@@ -459,8 +459,6 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         from whichtoken.estimators.text.columns import ColumnPart, TextTable
 
         assert self.columns is not None
-        if is_partitioned(X):
-            raise UsageError("columns= needs a table in memory; X is a Dask collection")
         table = TextTable.of(X, self.columns, self.text, learned=False)
         self._columns = ColumnPart.of(table.columns, table.text or self.text)
         return table.texts, self._columns.standardized(table.columns).astype(np.float32)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from whichtoken.display.shown import Shown
 from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns
-from whichtoken.estimators.text.counting import table_of
+from whichtoken.estimators.common import is_partitioned
+from whichtoken.estimators.text.counting import compute_for_fit, table_of
 
 Array = NDArray[np.float64]
 
@@ -36,10 +37,14 @@ class TextTable:
 
     @classmethod
     def of(cls, X: Any, columns: Sequence[str], text: str | None, *, learned: bool = True) -> TextTable:
-        """From a table of pandas, polars, Arrow or `datasets`; its only other column holds the texts, unless `text` names one."""
+        """From a table of pandas, polars, Arrow or `datasets`; its only other column holds the texts, unless `text` names one.
+
+        Of a Dask frame the columns come to this process, and the texts stay where they are.
+        """
         if isinstance(X, TextTable):
             return X
-        table = table_of(X)
+        distributed = is_partitioned(X)
+        table = X if distributed else table_of(X)
         names = list(getattr(table, "columns", []))
         if not names:
             raise ValueError(
@@ -57,8 +62,9 @@ class TextTable:
             )
         text = text or others[0]
         reader = ColumnReader(Path("X"), columns)
-        reader.add(table.select(list(columns)).to_pandas())
-        return cls(table[text].to_list(), reader.finish(learned=learned), text)
+        beside = table[list(columns)]
+        reader.add(compute_for_fit(X, beside)[0].reset_index(drop=True) if distributed else beside.to_pandas())
+        return cls(table[text] if distributed else table[text].to_list(), reader.finish(learned=learned), text)
 
     @classmethod
     def blank(cls, encoding: ColumnEncoding) -> TextTable:

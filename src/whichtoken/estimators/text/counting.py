@@ -544,7 +544,6 @@ def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
 
     Only vocabularies are merged there, some at a time: no task needs the tokens of more than one partition.
     """
-    from dask.base import compute
     from dask.delayed import delayed
 
     split, merge, number = delayed(_tokens_of_part), delayed(_merged), delayed(_numbered)
@@ -552,8 +551,17 @@ def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
     names = [merge([part]) for part in parts]
     while len(names) > 1:
         names = [merge(names[first : first + MERGED]) for first in range(0, len(names), MERGED)]
+    every, *found = compute_for_fit(X, names[0], *(number(part, names[0]) for part in parts))
+    ids, lengths = map(np.concatenate, zip(*found, strict=True))
+    return TokenSequences(ids, lengths, every.names)
+
+
+def compute_for_fit(X: Any, *parts: Any) -> Any:
+    """What parts of X's graph give; what is wrong with its columns or its scheduler in a sentence."""
+    from dask.base import compute
+
     try:
-        every, *found = compute(names[0], *(number(part, names[0]) for part in parts))  # type: ignore[no-untyped-call]
+        return compute(*parts)  # type: ignore[no-untyped-call]
     except KeyError as error:
         if error.args[0] not in (getattr(X, "name", None), *getattr(X, "columns", ())):
             raise
@@ -563,8 +571,6 @@ def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
             raise
         lost = f"the Dask scheduler or its workers are gone ({type(error).__name__}); nothing was fitted, so fit again"
         raise UsageError(lost) from error
-    ids, lengths = map(np.concatenate, zip(*found, strict=True))
-    return TokenSequences(ids, lengths, every.names)
 
 
 def _check_version(asked: str) -> None:
