@@ -38,8 +38,8 @@ WHY = {
         ),
         "even": "On whole documents with few classes, a linear model knows as much.",
         "loss": (
-            "With many classes, or with ten words, whichtoken's probabilities are slightly less confident than they could be; "
-            "and choosing C, the loss and the null token takes time."
+            "Choosing C, the loss and the null token takes time. Why the probabilities of IMDB are less well calibrated was not "
+            "found; with another C they are, too."
         ),
     },
     "linear SVM": {
