@@ -45,7 +45,7 @@ const areWords = (model, found) => !model.neighbors && !model.tokenizer.pieces &
 /** The smallest deletion as a sentence, and why no smaller one exists. */
 function changeOf(model, found) {
   const { change, label } = found, noun = areWords(model, found) ? "word" : "token";
-  if (!change) return make("p", "change", `No deletion of ${noun}s changes the label: what speaks against it, with what no ${noun} can take away, is too little.`);
+  if (!change) return make("p", "change", `No deletion of ${noun}s changes the label: what speaks against it, including the part that no ${noun} can take away, is too weak.`);
   const names = listed(change.names.map((name) => make("del", "", name))), said = noun === "word" ? "" : " A token here is a word, neighboring words or a piece of a word; striking out a word takes away every token that it is part of.";
   const line = make("p", "change", noun === "word" ? "Deleting " : `Taking the token${change.size > 1 ? "s" : ""} `, ...names, noun === "word" ? " changes" : " out of the count changes", " the label to ", make("b", "", change.to), `. No smaller deletion exists.${said}`);
   const fewer = change.size > 1 ? `Without the strongest ${change.size - 1 > 1 ? `${change.size - 1} of them` : "one"}, ` : `With all ${noun}s, `;

@@ -126,8 +126,8 @@ export function mountRows(place, model) {
     } catch (error) { wrong.textContent = error.message; }
   });
   const paste = make("details", "paste", make("summary", "", "Paste rows of a CSV file or a spreadsheet"), make("label", "", `with a heading, or in the order ${someOf(model.inputs.map(({ name }) => name))}`, box, wrong));
-  place.replaceChildren(choose, answer, paste, make("h2", "", "Your row"), make("p", "quiet", "Each curve shows by how much the label leads as one value moves over the middle nine tenths of its training values: in the blue the label stays, in the orange it changes."),
-    make("div", "parts", ...cards.map(({ root }) => root)), modelCard(model, `Attention selected ${counted(model.parts.filter(({ attention }) => attention !== null).length, "group")} of columns, and ${{ linear: "each column counts in proportion to its value", splines: "each column counts by a line with bends", fourier: "the columns of a group act together, by waves" }[model.bends.kind]}.`));
+  place.replaceChildren(choose, answer, paste, make("h2", "", "Your row"), make("p", "quiet", "Each curve shows by how much the label leads as one value moves over the middle nine tenths of its training values: in the blue range the label stays, in the orange range it changes."),
+    make("div", "parts", ...cards.map(({ root }) => root)), modelCard(model, `Attention selected ${counted(model.parts.filter(({ attention }) => attention !== null).length, "group")} of columns, and ${{ linear: "each column counts in proportion to its value", splines: "each column acts through a bent line", fourier: "the columns of a group act together, through random cosines" }[model.bends.kind]}.`));
   if (model.examples.length) { offer(model.examples, "example"); setCells(model.examples[0]); }
   else {
     // the average of each number, and the most frequent level
@@ -143,7 +143,7 @@ function changeOf(found) {
   if (!found.change) return make("p", "change", "Setting groups to their averages does not change the label.");
   const { names, to } = found.change;
   return make("div", "", make("p", "change", "Setting ", ...listed(names.map((name) => make("b", "", name))), ` to ${names.length > 1 ? "their averages" : "its average"} changes the label to `, make("b", "", to), ". No smaller set of groups does."),
-    make("details", "proof", make("summary", "", "Why no smaller set does"), make("p", "", `The decision is a sum to which every group adds its own part. So the fewest groups to take away are those that speak most for ${found.label}, and they are taken in this order.`)));
+    make("details", "proof", make("summary", "", "Why no smaller set does"), make("p", "", `The decision is a sum to which every group adds its own part. So the smallest set to take away consists of the groups that speak most for ${found.label}, taken in this order.`)));
 }
 
 function contributionsOf(found) {
