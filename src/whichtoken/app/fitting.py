@@ -453,7 +453,7 @@ def fit_text(
         return filled
 
     labels, clusters, notes = _read_labels(path, roles, roles.columns, drop_missing, form, check_texts)
-    same, copies = duplicate_groups(np.concatenate(signatures, axis=1))
+    same, copies = duplicate_groups(*signatures)
     signatures.clear()
     options = {**(options or {}), "random_state": scheme.seed}
     if reader is not None:

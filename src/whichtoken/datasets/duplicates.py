@@ -53,20 +53,25 @@ def _hash_columns(signatures: Hashes) -> NDArray[np.uint64]:
     return joined
 
 
-def duplicate_groups(signatures: Hashes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Number of the group of each text, (n,): of those with the same words, and of those with nearly the same."""
-    same = np.unique(_hash_columns(signatures), return_inverse=True)[1]
+def duplicate_groups(*signatures: Hashes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Number of the group of each text, (n,): of those with the same words, and of those with nearly the same.
+
+    The signatures may come in parts, some texts after the other.
+    """
+    same = np.unique(np.concatenate([_hash_columns(part) for part in signatures]), return_inverse=True)[1]
     edges = []
     for band in range(BANDS):
-        part = _hash_columns(signatures[ROWS * band : ROWS * (band + 1)])
-        _, first, codes = np.unique(part, return_index=True, return_inverse=True)
+        rows = slice(ROWS * band, ROWS * (band + 1))
+        hashes = np.concatenate([_hash_columns(part[rows]) for part in signatures])
+        _, first, codes = np.unique(hashes, return_index=True, return_inverse=True)
         others = np.flatnonzero(first[codes] != np.arange(len(codes)))
         edges.append(np.stack([others, first[codes[others]]]))
     one, two = np.unique(np.concatenate(edges, axis=1), axis=1)
     shared = np.zeros(len(one), np.int16)
-    for row in signatures:
+    for parts in zip(*signatures, strict=True):
+        row = np.concatenate(parts)
         shared += row[one] == row[two]
-    alike, size = shared >= ALIKE * len(signatures), signatures.shape[1]
+    alike, size = shared >= ALIKE * BANDS * ROWS, len(same)
     graph = sparse.coo_array((np.ones(alike.sum(), bool), (one[alike], two[alike])), shape=(size, size))
     near = connected_components(graph, directed=False)[1]
     return same, near if np.bincount(near, minlength=1).max() <= max(2, LARGEST_SHARE * size) else same
