@@ -502,8 +502,8 @@ def fit_text(
     return UntestedFit(len(labels), tuple(notes))
 
 
-# bytes that a fit takes for each word of its texts, and that the program takes without any
-WORD, LIBRARIES = 48, 640 << 20
+# bytes that a fit takes for each word of its texts, for each text of the table, and that the program takes without any
+WORD, TEXT, LIBRARIES = 48, 200, 640 << 20
 LEAST_PART = 1000  # texts to choose settings and a vocabulary by
 
 
@@ -514,11 +514,12 @@ def _room(memory: int | None, texts: int, words: int, options: Mapping[str, Any]
     if options.get("encoder") is not None:
         raise UsageError("--memory is for words alone; leave it or --encoder out")
     longest = 1 if options.get("ngram_range") in (None, (1, 1)) else 3  # pairs and triples are counted beside words
-    most = int((memory - LIBRARIES) / (WORD * longest * max(1.0, words / texts)))
+    always = LIBRARIES + TEXT * texts
+    most = int((memory - always) / (WORD * longest * max(1.0, words / texts)))
     if most >= texts:
         return None
     if most < LEAST_PART:
-        needed = (LIBRARIES + LEAST_PART * WORD * longest * words / texts) / 1e9
+        needed = (always + LEAST_PART * WORD * longest * words / texts) / 1e9
         raise UsageError(f"--memory {memory / 1e9:.3g}GB is too little for these texts; give at least {needed:.2g}GB")
     return most
 
