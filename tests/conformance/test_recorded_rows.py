@@ -20,6 +20,11 @@ RECORDED = sorted(
 MOST_SECONDS = 1.0  # of a row that is computed again
 MORE_ROWS, MORE_SECONDS = 3, 0.3  # of other methods
 TOLERANCE = 1e-6  # relative: another processor adds in another order, and flows carry that on
+# What carries rounding far: steps that hop between constraints, where a start that differs by 1e-15 ends with a divergence that
+# differs by up to a half. Shares of such runs are judged, not their digits.
+HOPPING = {"mirror-descent/cone": lambda point: point["p"] != 2.0}
+# What is rounding itself: a certificate promises a gap below 1e-9, and no digits of it.
+ROUNDING = {".gap": 1e-9}
 NOTICED = 0.9  # share of the equalities that must notice a theory that is wrong by a tenth
 each_recorded = pytest.mark.parametrize("experiment", RECORDED)
 some_at_once = pytest.mark.parametrize("experiment", [by_claim(id, id) for id in RECORDED])
@@ -48,7 +53,8 @@ def differences(found, recorded, where=""):
     if recorded is None or isinstance(recorded, str | bool):
         return [] if found == recorded else [where]
     size = np.max(np.abs(np.asarray(recorded, dtype=float)), initial=1e-9)
-    return [] if np.allclose(found, recorded, rtol=TOLERANCE, atol=TOLERANCE * size) else [where]
+    absolute = ROUNDING.get(where, TOLERANCE * size)
+    return [] if np.allclose(found, recorded, rtol=TOLERANCE, atol=absolute) else [where]
 
 
 @pytest.mark.slow
@@ -61,6 +67,8 @@ def test_cheap_recorded_rows_come_out_again(experiment):
     methods = sorted(claim.method_fields)
     for row in sorted(finished, key=lambda row: row["seconds"]):
         if claim.absent(read_point(claim, canonical_json(row["point"]))):
+            continue
+        if experiment in HOPPING and HOPPING[experiment](row["point"]):
             continue
         cheapest.setdefault(canonical_json([row["point"].get(name) for name in methods]), row)
     first, *others = cheapest.values()
