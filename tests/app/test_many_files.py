@@ -167,7 +167,7 @@ def test_texts_that_do_not_fit_are_learned_in_parts(tmp_path, whichtoken, monkey
     )  # a first part in the order of the file has one class
     monkeypatch.setattr(fitting, "LEAST_PART", 50)
     monkeypatch.setattr(fitting, "PART", 64)
-    monkeypatch.setattr(fitting, "LIBRARIES", 10**6 - 600 * 48)
+    monkeypatch.setattr(fitting, "LIBRARIES", 10**6 - 600 * fitting.WORD - 400 * fitting.TEXT)
     few = whichtoken("fit", "text", "t.csv", "--model", "few", "--memory", "1MB", "--json", "few.json")
     assert few.returncode == 0, few.stderr
     assert "the texts do not fit into 0.001 GB: learned from 100 at random" in few.stdout
