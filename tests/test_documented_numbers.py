@@ -42,16 +42,24 @@ def test_readme_counts_the_claims():
 
 
 def test_a_benchmark_has_its_peers_number_too(tmp_path, monkeypatch):
-    measure = {"case": "c", "what": "w", "value": 2.0, "beside": {"ours": 0.5, "theirs": 1.0, "interval": [-0.7, -0.3]}}
+    measure = {
+        "case": "c",
+        "what": "w",
+        "value": 2.0,
+        "beside": {"ours": 0.5, "theirs": 1.0, "interval": [-0.7, -0.3], "result": "loss"},
+    }
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "b.json").write_text(
         json.dumps({"benchmarks": [{"name": "b", "measures": [measure]}]}), encoding="utf-8"
     )
     monkeypatch.setattr(numbers, "record_folder", lambda: tmp_path)
-    assert [numbers.number(f"bench b c w {wanted}") for wanted in (".1f", "theirs .1f", "interval .1f")] == [
+    assert [
+        numbers.number(f"bench b c w {wanted}") for wanted in (".1f", "theirs .1f", "interval .1f", "result s")
+    ] == [
         "2.0",
         "1.0",
         "-0.7 to -0.3",
+        "lost",
     ]
     with pytest.raises(LookupError, match="not on record"):
         numbers.number("bench b c w absent .1f")
