@@ -110,7 +110,7 @@ def main(folder: Path, wanted: list[str]) -> None:
 
 
 def _title(search: dict[str, Any]) -> str:
-    return find(search["claim"]).title + (f": {search['with']}" if search["with"] else "")
+    return find(search["claim"]).title + (f" (with {search['with'].replace(' = ', ' ')})" if search["with"] else "")
 
 
 def _anchor(search: dict[str, Any]) -> str:
