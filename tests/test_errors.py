@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 
 from whichtoken.checks import check_choice, check_count, check_range
 from whichtoken.datasets import SparseTokens
-from whichtoken.errors import ColumnError, UsageError, unknown
+from whichtoken.errors import ColumnError, UsageError, in_one_line, unknown
 from whichtoken.extras import MissingExtra
 from whichtoken.tables import check_columns
 
@@ -70,3 +71,10 @@ def test_of_many_names_only_the_nearest_are_offered():
     assert said.endswith("? whichtoken list shows all 16 claims")
     few = str(unknown("claim", "nothing-like-it", names[:3], listed_by="whichtoken list"))
     assert few == "unknown claim 'nothing-like-it'; claims: theory/claim-a, theory/claim-b, theory/claim-c"
+
+
+def test_a_size_that_does_not_fit_into_memory_is_named_without_a_place():
+    with pytest.raises(MemoryError) as caught:
+        np.zeros((10**7, 10**7))
+    assert in_one_line(caught.value).startswith("not enough memory: Unable to allocate 728. TiB for an array")
+    assert in_one_line(caught.value).endswith("float64; choose smaller sizes")

@@ -109,6 +109,8 @@ def in_one_line(error: BaseException) -> str:
         return _short_message(error)
     kind = _text_or(lambda: visible(type(error).__name__[:LONGEST_MESSAGE], keep=""), "error")
     message = _short_message(error)
+    if isinstance(error, MemoryError):  # the size is to blame, not the place
+        return f"not enough memory{': ' if message else ''}{message}; choose smaller sizes"
     return f"{kind}{': ' if message else ''}{message}{_text_or(lambda: _place(error), '')}"
 
 
