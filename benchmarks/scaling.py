@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.lab.benchmark import Measure, cpu_seconds
+from whichtoken.lab.benchmark import Cases, Measure, cpu_seconds
 
 PART = "The program itself"
 QUESTION = "How do time and memory grow with the data?"
@@ -126,10 +126,10 @@ def train_cls(count: int) -> Work:
 
 
 CASES = (
-    Case("TextClassifier.fit", "documents", 250, fit_text),
+    Case("TextClassifier.fit", "documents", 1000, fit_text),
     Case("TextClassifier.explain, as pages", "documents", 25, explain_text),
-    Case("BagClassifier.fit", "bags of 10", 40, lambda count: fit_bags(count, 10)),
-    Case("BagClassifier.fit", "instances in each of 60 bags", 5, lambda count: fit_bags(60, count)),
+    Case("BagClassifier.fit", "bags of 10", 400, lambda count: fit_bags(count, 10)),
+    Case("BagClassifier.fit", "instances in each of 60 bags", 100, lambda count: fit_bags(60, count)),
     # from more rows than features on: fewer are reduced to products of rows, which takes less memory
     Case("GroupClassifier.fit", "rows", 600, fit_groups),
     Case("AttentionRegressor.fit", "tokens", 100, fit_regression, time=2.1, memory=2.1),
@@ -150,9 +150,11 @@ CASES = (
 )
 
 
-def measure() -> Iterator[Measure]:
+def measure(wanted: Cases) -> Iterator[Measure]:
     """Yield both exponents of every case."""
     for case in CASES:
+        if not wanted(f"{case.name}: {case.unit}"):
+            continue
         sizes = [factor * case.smallest for factor in FACTORS]
         times, peaks = [], []
         for size in sizes:

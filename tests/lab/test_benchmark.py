@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from types import ModuleType
 
@@ -35,6 +36,14 @@ def test_a_benchmark_that_runs_its_own_file_leaves_python_its_modules():
     own = [name for name, text in texts.items() if "__file__" in text and "sys.executable" in text]
     assert own
     assert [name for name in own if '"-P"' not in texts[name]] == []
+
+
+def test_a_benchmark_that_runs_as_a_script_imports_nothing_from_its_folder_at_the_top():
+    """A script has no package, so the import would end the process that the benchmark starts."""
+    texts = {name: file.read_text(encoding="utf-8") for name, file in benchmark_files().items()}
+    scripts = [name for name, text in texts.items() if "__file__," in text or 'if __name__ == "__main__"' in text]
+    assert scripts
+    assert [name for name in scripts if re.search(r"^from \.", texts[name], re.MULTILINE)] == []
 
 
 def test_an_unknown_benchmark_is_named():
