@@ -80,6 +80,7 @@ def measure(wanted: Callable[[str], bool] = lambda part: True) -> Iterator[Measu
             yield from _compared(_official(name, file), short)
     if wanted("IMDB"):
         yield from _compared(_imdb(), short=True)
+    if wanted("IMDB, 48000 reviews"):
         yield from _many_reviews()
     if wanted("20 Newsgroups"):
         yield from _compared(_official("20 Newsgroups", "20newsgroups"), short=False)
