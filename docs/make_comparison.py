@@ -257,7 +257,8 @@ def _others(table: Table) -> list[str]:
     lines = [_line(head), _line(["---"] * len(head))]
     for each in rows:
         cells = [_text(each["case"]), _text(each["what"]), f"{each['value']:.6g}", _target(each)]
-        lines.append(_line([*cells, "met" if each["met"] else "**missed**"]))
+        missed = f"**missed**; {_text(each['detail'])}" if each["detail"] else "**missed**"
+        lines.append(_line([*cells, "met" if each["met"] else missed]))
     if not table.rows:
         return [*lines, ""]
     return ["<details><summary>Also measured</summary>\n", *lines, "\n</details>\n"]
