@@ -216,7 +216,7 @@ FIT_TEXT = [
     ("fit text unlabeled.csv --model new", "row 1 has no label in column 'label'"),
     ("fit text rare.csv --model new --min-class 10000", "fewer than two classes have 10000 rows"),
     ("fit text rare.csv --model new --min-class 0", "--min-class 0 must be a whole number of at least 1"),
-    ("fit text wordless.csv --model new", "no token"),
+    ("fit text wordless.csv --model new", "none of 30 documents contains a token"),
     (
         "fit text no_film.csv --model new --split-by film",
         "every row needs one; --split-by chooses the column",

@@ -68,7 +68,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     "RegularizationPath": ({"radii": np.array([1.0, 8.0]), "p": 1.5}, "2 radii up to 8 in the l_1.5 norm"),
     "Result": (
         {"id": "a/b", "preset": "quick", "failed": 1, "seconds": 2.0, "all_rows": [1, 2, 3], "fault": "",
-         "verdicts": [SimpleNamespace(state="agrees", claim=HOSTILE, _found=lambda: HOSTILE)] * 2,
+         "verdicts": [SimpleNamespace(state="agrees", claim=HOSTILE, _short_headline=lambda: HOSTILE)] * 2,
          "experiment": SimpleNamespace(title=HOSTILE, claim=HOSTILE)},
         "a/b (quick): 2 agree; 3 rows, 1 failed in 2.0 s",
     ),

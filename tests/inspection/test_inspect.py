@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtoken.app.cli.inspect import _marked
+from whichtoken.app.cli.inspect import _mark_text
 from whichtoken.app.cli.inspect import inspect as inspect_model
 from whichtoken.errors import UsageError
 from whichtoken.files import finite
@@ -273,10 +273,10 @@ def test_the_command_writes_a_page_and_numbers(folder, tmp_path, texts, capsys):
 
 def test_of_a_long_text_the_command_prints_what_is_near_the_query_and_the_picks():
     words = tuple(f"w{place}" for place in range(100))
-    assert _marked(HeadFigure(words[:60], 0, 40, 50, 0.5, "")).split()[39:41] == ["w39", "[w40]"]
+    assert _mark_text(HeadFigure(words[:60], 0, 40, 50, 0.5, "")).split()[39:41] == ["w39", "[w40]"]
     near = [f"w{place}" for place in range(9)], [f"w{place}" for place in range(32, 59)]
     shown = " ".join([*near[0], "...", *near[1], "..."]).replace("w40", "[w40]").replace("w50", "(w50)")
-    assert _marked(HeadFigure(words, 0, 40, 50, 0.5, "")) == shown
+    assert _mark_text(HeadFigure(words, 0, 40, 50, 0.5, "")) == shown
 
 
 def test_a_mistake_on_the_command_line_is_one_line_and_exit_2(whichtoken, tmp_path):
