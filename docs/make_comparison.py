@@ -28,13 +28,33 @@ PAGE = Path(__file__).parent / "comparison.md"
 PARTS = (
     "Texts", "Bags", "Tables", "Transformers", "Planning a study", "Max-margin problems", "Training", "The program itself",
 )  # fmt: skip
+# what "3 times" stands before if ours is the larger number, and if it is the smaller one
+RATIOS = {
+    "s": ("slower", "faster"),
+    CPU: ("slower", "faster"),
+    "GB": ("as much memory", "less memory"),
+    "MB": ("as much memory", "less memory"),
+    "share found": ("as many found", "fewer found"),
+    "% of errors covered, 90 promised": (
+        "as many errors covered (90 % promised)",
+        "fewer errors covered (90 % promised)",
+    ),
+    "% wrong among the most confident 80 %": (
+        "as many wrong among the most confident 80 %",
+        "fewer wrong among the most confident 80 %",
+    ),
+    "median width": ("as wide", "narrower"),
+    "reviews per s of CPU time": ("as many reviews per s of CPU time", "fewer reviews per s of CPU time"),
+    "distance from float64": ("as far from float64", "closer to float64"),
+    "1 - cosine to the limit": ("as far from the limit (1 - cosine)", "closer to the limit (1 - cosine)"),
+}
 WORDS = {"loss": "lost", "even": "even", "win": "won"}
 TITLE = """# How whichtoken compares with the alternatives
 
 Both sides get the same data and one thread. An alternative runs with its own defaults or with the recipe that its authors
 publish. Compilation and other warm-up do not count. Times are processor time unless a row says wall time, and both
 sides of a ratio come from the same run. A result is *even* if the 95 % interval of the difference contains zero or,
-without an interval, if the two numbers are within a tenth of each other. `whichtoken bench NAME` measures a table again on
+without an interval, if the two numbers are within 10 % of each other. `whichtoken bench NAME` measures a table again on
 your machine; `python docs/make_comparison.py` writes this page from the last run of each.
 """
 
@@ -165,7 +185,7 @@ def _summary(run: list[Table]) -> str:
                 found.append((not number["loss"], not number["even"], _line(cells)))
         if found:
             found.sort(key=lambda line: line[:2])
-            lines += [_line([part, "alternative", "results", "whichtoken is"]), _line(["---"] * 4)]
+            lines += [_line([part, "alternative", "results", "whichtoken"]), _line(["---"] * 4)]
             lines += [*(line for *_, line in found), ""]
     return "\n".join(lines)
 
@@ -208,7 +228,7 @@ def _losses(run: list[Table], coverage: str) -> str:
                 if lost:
                     number = f"{len(lost)} of {sum(row.beside.peer == peer for row in table.rows)} rows lost"
                     found.append(
-                        f"- **{peer}** ([{table.name}](#bench-{table.name}), {number}: whichtoken is "
+                        f"- **{peer}** ([{table.name}](#bench-{table.name}), {number}; whichtoken: "
                         f"{', '.join(_ranges(lost))}). {table.reason(lost[0])}"
                     )
         if found:
@@ -292,9 +312,9 @@ def _ratio(beside: Beside) -> float:
 
 
 def _direction(beside: Beside) -> str:
-    if _is_time(beside.unit):
-        return "slower" if beside.ours > beside.theirs else "faster"
-    return f"{'higher' if beside.ours > beside.theirs else 'lower'} in {_quantity(beside.unit)}"
+    quantity = _quantity(beside.unit)
+    larger, smaller = RATIOS.get(beside.unit, (f"higher {quantity}", f"lower {quantity}"))
+    return larger if beside.ours > beside.theirs else smaller
 
 
 def _is_time(unit: str) -> bool:

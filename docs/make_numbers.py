@@ -13,7 +13,8 @@ names the sources:
 The quoted text must occur exactly once; line breaks do not matter. The first kind of source names a claim, a preset,
 the code of a verdict or of one point of a pooled verdict, a field of `Verdict` and a format (the code `run` stands for
 the whole run: `points`, `seconds`); the second a benchmark, its case, what is measured, a field unless it is the value
-(`ours`, `theirs`, `interval` of the difference, or `result`: won, even or lost) and a format. Two fields are made of
+(`ours`, `theirs`, `interval` of the difference, `result`: won, even or lost, or `detail NAME`: the number after that
+name in what the benchmark noted) and a format. Two fields are made of
 others: `interval` is `low` to `high`, and `off` is how far the measurement is from theory, as a share of it.
 
 The program lists everything that the record or a page lacks; the page keeps the number that it has.
@@ -109,6 +110,9 @@ def _of_benchmark(name: str, case: str, what: str, *field_and_form: str) -> str:
     recorded = json.loads((record_folder() / "benchmarks" / f"{name}.json").read_text())
     measures = next(table["measures"] for table in recorded["benchmarks"] if table["name"] == name)
     found = next(row for row in measures if (row["case"], row["what"]) == (case, what))
+    if fields and fields[0].startswith("detail "):
+        named = rf"(?:^|[;,] ){re.escape(fields[0].removeprefix('detail '))} ([-+.\d]+)"
+        return _printed(float(re.findall(named, found["detail"])[0]), form)
     value = found["beside"][fields[0]] if fields else found["value"]
     if fields == ["result"]:
         return {"win": "won", "loss": "lost"}.get(value, value)

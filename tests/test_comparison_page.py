@@ -51,7 +51,7 @@ def test_losses_stand_above_wins_with_their_reason():
     assert summary.rindex("#bench-loser") < summary.index("#bench-winner")
     assert "| lost 1 | 3 times slower |" in summary
     assert "| won 1 | 8 times faster |" in summary
-    assert "1 of 1 rows lost: whichtoken is 3 times slower). It does more." in summary
+    assert "1 of 1 rows lost; whichtoken: 3 times slower). It does more." in summary
     assert "It does less." not in summary
 
 

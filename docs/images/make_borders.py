@@ -1,6 +1,7 @@
 """Draw where the headline statements stop holding, and write the page about it.
 
     python docs/images/make_borders.py [FOLDER [NAME ...]]
+    python docs/images/make_borders.py page
 
 Rows are stored in FOLDER, so a second call only draws. The budgets are numbers of rows, so every machine finds the same; together
 they take more than half an hour of processor time. With names of pictures only these are searched, with `page` nothing is; the
@@ -12,10 +13,12 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from whichtoken.app.pages.borders import draw_borders, searched_ranges, where_it_holds
 from whichtoken.display.panels import panels
+from whichtoken.display.text import pluralize
 from whichtoken.lab import stress
 from whichtoken.lab.discovery import find
 
@@ -57,10 +60,10 @@ is exponentially small; crosses mark those at which it is not.*
 {rows}
 
 `python docs/images/make_borders.py` writes this page from searches with the budgets shown. A larger budget finds more borders,
-and narrower ones. Each reported failure was seen again on fresh repeats, at a level that all reports of a search share: if a
-claim were true wherever it was tried, the chance of any report about it would be at most 5 %. A search that finds nothing says
-where it has looked; it proves nothing about the rest. We found these borders ourselves. No paper makes a statement about these
-sizes, and a border outside a paper's hypotheses is no evidence against the paper.
+and narrower ones. Each reported failure was seen again on fresh repeats, at a significance level that covers the whole
+search: if a claim were true wherever it was tried, the chance of any report about it would be at most 5 %. A search that finds
+nothing says where it has looked; it proves nothing about the rest. We found these borders ourselves. No paper makes a statement
+about these sizes, and a border outside a paper's hypotheses is no evidence against the paper.
 
 [Researchers](researcher.md) says how the search works, and [adding things](extending.md) how to search for the borders of your
 own claim.
@@ -88,9 +91,9 @@ def main(folder: Path, wanted: list[str]) -> None:
         record[name] = {
             "claim": claim,
             "with": ", ".join(f"{field} = {value}" for field, value in overrides.items()),
-            "holds": where_it_holds(found.borders, found.default),
             "sentences": [f"{item.claim}: {item}." for item in (*found.borders, *found.counterexamples)],
-            "searched": searched_ranges(found),
+            "ranges": found.searched,
+            "default": found.default,
             "command": shlex.join(["whichtoken", "stress", claim, *options, "--budget", budget]),
             "held": found.held,
             "borders": [
@@ -103,10 +106,22 @@ def main(folder: Path, wanted: list[str]) -> None:
         print(
             f"{claim}: {len(found.borders)} borders, {len(found.counterexamples)} counterexamples, {found.seconds:.0f} s"
         )
+    for search in record.values():
+        search |= _in_words(search)
     record_file.write_text(json.dumps(record, indent=1) + "\n")
     searches = [(name, record[name]) for name, *_ in MAPS if name in record]
     rows = [f"| [{_title(search)}](#{_anchor(search)}) | {_headline(search)} |" for _, search in searches]
     PAGE.write_text("\n".join([TOP.format(rows="\n".join(rows)), *(_section(*item) for item in searches)]))
+
+
+def _in_words(search: dict[str, Any]) -> dict[str, str]:
+    """The sentences that the page of the claim shows too."""
+    borders = [SimpleNamespace(**border) for border in search["borders"]]
+    failing = sum(point.endswith("**fails at the default**.") for point in search["points"])
+    return {
+        "holds": where_it_holds(borders, search["default"], failing),
+        "searched": searched_ranges(search["ranges"], search["default"]),
+    }
 
 
 def _title(search: dict[str, Any]) -> str:
@@ -129,15 +144,20 @@ def _section(name: str, search: dict[str, Any]) -> str:
     page = PAGES.get(theory, theory.replace("-", "_"))
     rows = [_row(**border) for border in search["borders"]]
     points = [f"- {point}" for point in search["points"]]
-    held = ", ".join(f"`{code}`" for code in search["held"]) or "nothing: no check holds at the default"
+    held = ", ".join(f"`{code}`" for code in search["held"])
+    tried = (
+        f"The search tried to break {held}. Searched: {search['searched']}; "
+        if held
+        else "There was nothing to break: no check holds at the default. The search ended after "
+    )
     return "\n".join(
         [
             f"## {_title(search)}\n\n**{_headline(search)}**\n",
             f"![Margins of `{search['claim']}` against its fields](images/borders_{name}.svg)\n",
             *([TABLE + "\n".join(rows) + "\n"] if rows else []),
-            *(["Several fields together, or none:\n\n" + "\n".join(points) + "\n"] if points else []),
-            f"The search tried to break {held}. Searched: {search['searched']}; {search['trials']} trials, "
-            f"{search['rows']} rows. [Its page]({page}.md).\n\n```\n{search['command']}\n```\n",
+            *(["At the default, or with several fields changed:\n\n" + "\n".join(points) + "\n"] if points else []),
+            f"{tried}{pluralize(search['trials'], 'trial')}, {pluralize(search['rows'], 'row')}. [Its page]({page}.md).\n\n"
+            f"```\n{search['command']}\n```\n",
         ]
     )
 
@@ -148,4 +168,5 @@ def _row(check: str, code: str, field: str, fails: str, value: float, low: float
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "whichtoken-output-borders"), sys.argv[2:])
+    folder, *names = sys.argv[1:] or ["whichtoken-output-borders"]
+    main(Path(folder), names or ["page"] * (folder == "page"))

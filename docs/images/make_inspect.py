@@ -142,6 +142,8 @@ def write_corpus() -> None:
 
     sinks = [report.sinks[0][0] for report in found.reports if report.kind == "sink"]
     most = max(set(sinks), key=sinks.count)
+    all_to_it = sinks.count(most) == len(sinks)
+    where = f": in all of them, `{most}`" if all_to_it else f", {sinks.count(most)} of them to `{most}`"
     related = sum(report.label_q < 0.05 for report in found.reports)
     lines = [
         f"For head {HEAD} of layer {LAYER} of the encoder, fine-tuned on snippets, over {TEXTS} that it was not trained on"
@@ -155,8 +157,7 @@ def write_corpus() -> None:
         f"| the place alone | {share(rule.position)} |",
         f"| a random pick | {100 * rule.chance:.0f} % |",
         "",
-        f"Of the {len(found.reports)} heads, {len(sinks)} give most of their attention to a sink,"
-        f" {sinks.count(most)} of them to `{most}`.",
+        f"Of the {len(found.reports)} heads, {len(sinks)} give most of their attention to a sink{where}.",
         f"Heads whose picks are related to the labels once frequency is held and false discoveries are controlled: {related}.",
         "",
     ]

@@ -309,10 +309,10 @@ def test_a_new_claim_runs_as_it_stands_and_its_border_is_found(whichtoken, tmp_p
     [
         ([], ""),
         ([("rate", "above", 5.0), ("rate", "above", 3.0), ("dim", "below", 6.5)], "Holds from dim = 6.5 on, and up to rate = 3."),
-        ([("rate", "above", 0.2), ("rate", "below", 0.5)], "Holds from rate = 0.5 on; again for rate up to 0.2."),
+        ([("rate", "above", 0.2), ("rate", "below", 0.5)], "Holds for rate up to 0.2 and from 0.5 on, but not between."),
         (
             [("dim", "below", 2.0), ("dim", "above", 3.0), ("dim", "below", 1234.5)],
-            "Holds from dim = 1230 on; again for dim from 2 up to 3.",
+            "Holds for dim from 2 up to 3 and from 1230 on, but not between.",
         ),
     ],
 )  # fmt: skip

@@ -499,7 +499,10 @@ class _Trace(TorchFunctionMode):
         """What was read, if it is one attention."""
         calls = [call for call in self.calls if call.context is not None]
         if len(calls) + len(self.complete) != 1 or len(calls) != len(self.calls):
-            raise UsageError(f"it takes {len(self.calls) + len(self.complete)} softmaxes that are not one attention")
+            found = len(self.calls) + len(self.complete)
+            raise UsageError(
+                f"{found or 'no'} softmax{'es' * (found > 1)} in it {'cannot' if found else 'can'} be matched to one attention"
+            )
         if self.complete:
             return self.complete[0]
         call = calls[0]

@@ -43,7 +43,7 @@ def load_transformer(folder: str | Path, *, classifier: bool | None = None, **op
 
     Reach for it instead of `from_pretrained` when you do not trust the folder, or want to be sure that its weights fit. Only
     `config.json` and the weights are read: safetensors are preferred, and pickled weights are read as weights only. How
-    attention is computed is never taken from the folder. Weights that are missing, too many, of another shape or not finite
+    attention is computed is never taken from the folder. Missing, extra, misshapen or non-finite weights
     are refused by name; those of heads that the task does not use are named in a warning. A classifier or a language model
     comes with its own head, any other model as the bare encoder.
 

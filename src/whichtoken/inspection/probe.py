@@ -365,7 +365,7 @@ class AttentionProbe:
         error = max(errors)
         if error <= tolerance:
             return None
-        return f"computes something else than softmax attention (relative difference {error:.2g})"
+        return f"computes something other than softmax attention (relative difference {error:.2g})"
 
     def _kept(self, reading: Reading) -> Reading:
         """The heads and queries that the probe keeps."""

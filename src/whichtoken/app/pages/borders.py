@@ -57,8 +57,8 @@ def write_borders(result: StressResult, out: Path, command: Sequence[str]) -> Pa
     svgs = drawn.svgs if result.searched else ()
     body = render(
         "borders.html", claim=claim, result=result, figure=Markup("\n".join(svgs)), sentence=sentence,
-        command=shlex.join(command), ranges=searched_ranges(result), where=where_it_stops(result),
-        holds=where_it_holds(result.borders, result.default),
+        command=shlex.join(command), ranges=searched_ranges(result.searched, result.default),
+        where=where_it_stops(result), holds=_where_it_holds(result),
     )  # fmt: skip
     (out / "stress").mkdir(exist_ok=True)
     page = out / "stress" / page_name(result.claim)
@@ -76,32 +76,63 @@ def where_it_stops(result: StressResult) -> list[tuple[str, str, str]]:
     ]
 
 
-def where_it_holds(borders: Iterable[Any], default: Mapping[str, float]) -> str:
-    """The part around the default in which no check fails, one field at a time, as a sentence; empty without borders."""
+def where_it_holds(borders: Iterable[Any], default: Mapping[str, float], failing: int = 0) -> str:
+    """Where no check fails that holds at the default, one field at a time, as a sentence; empty without borders.
+
+    `failing` checks fail at the default itself.
+    """
     first: list[str] = []
     last: list[str] = []
-    again: list[str] = []
+    apart: list[str] = []
     for name, start in default.items():
-        own = sorted((border for border in borders if border.field == name), key=lambda border: border.value)
-        below, above = ([b.value for b in own if b.fails == side] for side in ("below", "above"))
-        first += [f"{name} = {_number(value)}" for value in [v for v in below if v <= start][-1:]]
-        last += [f"{name} = {_number(value)}" for value in [v for v in above if v >= start][:1]]
-        for end in (value for value in above if value < start and len({b.code for b in own}) == 1):
-            begin = [f"from {_number(value)} " for value in below if value < end][-1:]
-            again.append(f"{name} {''.join(begin)}up to {_number(end)}")
-    parts = [f"from {', '.join(first)} on"] * bool(first) + [f"up to {', '.join(last)}"] * bool(last)
-    return f"Holds {', and '.join(parts)}{'; again for ' * bool(again)}{', '.join(again)}." if parts else ""
+        parts = _parts_that_hold([border for border in borders if border.field == name], start)
+        if len(parts) > 1:
+            words = [" ".join(_ends(*part)) for part in parts]
+            apart.append(f"for {name} {', '.join(words[:-1])} and {words[-1]}, but not between")
+            continue
+        low, high = parts[0]
+        first += [f"{name} = {_number(low)}"] if low > -math.inf else []
+        last += [f"{name} = {_number(high)}"] if high < math.inf else []
+    around = [f"from {', '.join(first)} on"] * bool(first) + [f"up to {', '.join(last)}"] * bool(last)
+    words = "; ".join([", and ".join(around)] * bool(around) + apart)
+    if failing and words:
+        return f"{'One check fails' if failing == 1 else f'{failing} checks fail'} at the default. The others hold {words}."
+    return f"Holds {words}." if words else ""
+
+
+def _where_it_holds(result: StressResult) -> str:
+    failing = {item.code for item in result.counterexamples if item.certificate is None and not item.changes}
+    return where_it_holds(result.borders, result.default, len(failing))
+
+
+def _parts_that_hold(borders: Sequence[Any], start: float) -> list[tuple[float, float]]:
+    """The part around the default and, if only one check has borders there, the parts beyond a gap."""
+    below, above = (sorted(b.value for b in borders if b.fails == side) for side in ("below", "above"))
+    low = max((value for value in below if value <= start), default=-math.inf)
+    high = min((value for value in above if value >= start), default=math.inf)
+    if len({border.code for border in borders}) > 1:
+        return [(low, high)]
+    lower = [(max((v for v in below if v < end), default=-math.inf), end) for end in above if end < low]
+    upper = [(begin, min((v for v in above if v > begin), default=math.inf)) for begin in below if begin > high]
+    return [*lower, (low, high), *upper]
+
+
+def _ends(low: float, high: float) -> list[str]:
+    upper = [f"up to {_number(high)}"] if high < math.inf else ["on"]
+    return [f"from {_number(low)}", *upper] if low > -math.inf else upper
 
 
 def _number(value: float) -> str:
     return f"{float(f'{value:.3g}'):g}"
 
 
-def searched_ranges(result: StressResult) -> str:
+def searched_ranges(ranges: Mapping[str, Sequence[float]], default: Mapping[str, float]) -> str:
     """The part of each range that was tried, in words."""
     return ", ".join(
-        f"{name} from {low:.4g} to {high:.4g} (default {result.default[name]:.4g})"
-        for name, (low, high) in result.searched.items()
+        f"{name} from {low:.4g} to {high:.4g} (default {default[name]:.4g})"
+        if low < high
+        else f"{name} only at its default of {default[name]:.4g}"
+        for name, (low, high) in ranges.items()
     )
 
 
@@ -110,12 +141,12 @@ def borders_as_lines(result: StressResult) -> list[str]:
     hold = f"{pluralize(len(result.held), 'check')} hold{'s' if len(result.held) == 1 else ''}"
     holding = f": {hold} at the default ({', '.join(result.held)})" if result.held else ""
     lines = [f"{result.claim}{holding if result.searched else ''}"]
-    lines += filter(None, [where_it_holds(result.borders, result.default)])
+    lines += filter(None, [_where_it_holds(result)])
     for code, words, evidence in where_it_stops(result):
         lines += [f"{code}: {words}", *([f"    {evidence}"] if evidence else [])]
     if not result.borders and not result.counterexamples:
         lines.append(result.nothing)
-    lines += [f"searched: {searched_ranges(result)}"] if result.searched else []
+    lines += [f"searched: {searched_ranges(result.searched, result.default)}"] if result.searched else []
     lines += [f"note: {note}" for note in result.notes]
     return [
         *lines,
