@@ -17,7 +17,7 @@ from whichtoken.app.fitting import fit_text
 from whichtoken.datasets.review_sentences import synthetic_reviews
 from whichtoken.display.terminal import note_of, warnings_as_notes
 
-UNKNOWN = "1 of 10 documents has no known word; words say nothing about it"
+UNKNOWN = "1 of 10 documents has no known word; the prediction does not come from words"
 
 
 @pytest.fixture
@@ -62,7 +62,9 @@ def test_python_hears_a_fit_warn_once(reviews, tmp_path):
 
 def test_several_documents_have_no_known_word():
     model = TextClassifier(C=1.0, max_epochs=1, min_df=1).fit(["good film", "bad film"] * 4, [1, 0] * 4)
-    with pytest.warns(UserWarning, match="^2 of 3 documents have no known word; words say nothing about them$"):
+    with pytest.warns(
+        UserWarning, match="^2 of 3 documents have no known word; the prediction does not come from words$"
+    ):
         model.predict(["zzz", "good", "yyy"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -211,6 +211,50 @@ def test_what_is_printed_of_folds_and_of_a_class_that_was_not_tested(capsys):
     assert line.split() == ["2", "0", "not", "tested", "0", "0", "0"]
     page = evaluation_html(asdict(report))
     assert "<td>2</td><td>0</td><td></td><td></td><td>not tested</td>" in page
+
+
+class Guess(Toy):
+    """A model that knows no more than the most frequent class."""
+
+    def ours(self, rows):
+        return self.baseline("", rows)
+
+
+def test_a_model_that_is_no_better_than_the_most_frequent_class_is_said_to_be(capsys):
+    for scheme, advice in ((Scheme(), "label more, or test on all by --folds 5"), (Scheme(folds=5), "label more")):
+        bad, good = (evaluate_with_baselines(PATH, work, scheme)[0] for work in (Guess(), Toy()))
+        (said,) = bad.notes
+        assert "most frequent class (0.333)" in said
+        assert said.endswith(f": {advice}")
+        assert good.notes == ()
+        assert said in evaluation_html(asdict(bad))  # of the card and of the workbench
+        capsys.readouterr()
+        print_evaluation(bad)
+        printed = capsys.readouterr().out
+        assert said in printed
+        assert ("learned from 45 rows, not from the 15 of the test" in printed) == (scheme.folds is None)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_number_is_broken_in_two_and_shares_have_their_counts(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_evaluation(evaluate_with_baselines(PATH, Toy(labels=np.arange(60) % 2), Scheme())[0])
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.split("calibration")[0].splitlines())) <= width
+    assert "(0.796 to 1.000)" in printed
+    assert "probabilities and observed frequencies lie 0.20 apart; chance alone gives 0.00 with 15 rows" in printed
+    report = evaluate_with_baselines(PATH, Toy(), Scheme())[0]
+    for classes, shown in ((2, "predicted"), (12, "does not fit here; --json FILE has it")):
+        labels = np.array([f"class{k % classes}" for k in range(600)])
+        print_evaluation(evaluate_with_baselines(PATH, Toy(labels=labels), Scheme())[0])
+        printed = capsys.readouterr().out
+        assert shown in printed
+        assert printed.split("F1", 1)[1].count("(1.000 to 1.000)") == classes
+    coverage = [(0.6, 2 / 15, 0.5)]
+    print_evaluation(replace(report, details=replace(report.details, coverage=coverage)))
+    assert "with --abstain-below 0.6 it answers 13% of the rows (2 of 15), 50.0% of them correctly (1)" in (
+        capsys.readouterr().out
+    )
 
 
 def test_the_most_frequent_class_of_another_table_is_named_so():

@@ -61,6 +61,30 @@ def test_fit_predict_explain(whichtoken, tmp_path, reviews):
     )
 
 
+def test_few_texts_are_said_to_be_few(whichtoken, tmp_path):
+    """What the saved model has learned, what a page of it lacks, and which words of a text are unknown."""
+    things = ["film", "plot", "cast", "end", "song", "joke"]
+    rows = [(f"{word} {thing} {k}", word) for k in range(5) for word in ("good", "bad") for thing in things]
+    pd.DataFrame(rows, columns=["text", "label"]).to_csv(tmp_path / "few.csv", index=False)
+    unnamed = whichtoken("fit", "text", "few.csv")
+    assert "Missing option '--model'. Folder to save the model in." in unnamed.stderr
+    fitted = whichtoken("fit", "text", "few.csv", "--model", "m")
+    assert "learned from 45 rows, not from the 15 of the test; with --folds 5 it learns from all" in fitted.stdout
+    assert "60 rows of `few.csv`" in (card := (tmp_path / "m" / "README.md").read_text())
+    assert "The model learned from 45 of them.\n\n| class |" in card
+    page = ("explain", "m", "--explainer", "page.html", "--min-df", "6")
+    told = (
+        "how many decisions that changes is only known with texts, as --file FILE; a lower --min-df keeps more tokens"
+    )
+    assert told in whichtoken(*page).stdout
+    compared = whichtoken(*page, "--file", "few.csv").stdout
+    assert "of 60 texts differently" in compared
+    assert told not in compared
+    explained = whichtoken("explain", "m", "A wonderful good film").stdout
+    assert "the model does not know 2 of 4 words: a, wonderful" in explained.replace("\n", " ")
+    assert "does not know" not in whichtoken("explain", "m", "good film").stdout
+
+
 def test_a_page_reads_what_an_explanation_reads(whichtoken, tmp_path, reviews):
     """The column of the fit, one text in a file, and no name of a file in place of a text."""
     fit = (

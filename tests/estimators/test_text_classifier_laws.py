@@ -390,7 +390,9 @@ def test_inside_pipelines_and_searches():
 
 def test_documents_without_known_tokens_get_the_default():
     model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
-    with pytest.warns(UserWarning, match="2 of 3 documents have no known word; words say nothing about them"):
+    with pytest.warns(
+        UserWarning, match="2 of 3 documents have no known word; the prediction does not come from words"
+    ):
         decisions = model.decision_function(["qqq", "", TEST[0]])
     np.testing.assert_array_equal(decisions[:2], model.intercept_[0])
     with warnings.catch_warnings():

@@ -394,7 +394,9 @@ def test_an_encoder_is_weighed_by_validation_and_asked_once(blended):
 
 
 def test_a_note_on_unknown_words_claims_no_label_that_an_encoder_may_move(blended):
-    with pytest.warns(UserWarning, match="^2 of 2 documents have no known word; words say nothing about them$"):
+    with pytest.warns(
+        UserWarning, match="^2 of 2 documents have no known word; the prediction does not come from words$"
+    ):
         assert blended.predict([" ".join(GOOD[20:25]), " ".join(BAD[20:25])]).tolist() == [1, 0]
 
 

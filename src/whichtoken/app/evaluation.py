@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -195,6 +195,7 @@ def evaluate_with_baselines(
         folds=scheme.folds,
     )
     kept = model if one else _train(path, work.ours, used)
+    report = _advised(report, "label more, or test on all by --folds 5" if one else "label more")
     return report, kept, rows if one else np.empty(0, np.intp)
 
 
@@ -212,7 +213,7 @@ def evaluate_saved(path: Path, trained: Trained, labels: NDArray[Any], notes: Se
         codes, [found], weights=None if trained.weights is None else [np.broadcast_to(trained.weights, found.shape)]
     )
     shares = np.bincount(codes, minlength=len(trained.classes)) / len(codes)
-    return FitReport(
+    report = FitReport(
         training=0,
         test=len(codes),
         judged_by="all rows of the table",
@@ -224,6 +225,17 @@ def evaluate_saved(path: Path, trained: Trained, labels: NDArray[Any], notes: Se
         details=details_of(held, trained.classes),
         notes=tuple(notes),
     )
+    return _advised(report, "test on more, or train on more")
+
+
+def _advised(report: FitReport, more: str) -> FitReport:
+    """With what to do if the interval of the accuracy does not lie above the most frequent class."""
+    (low, high), least = report.ours.intervals["accuracy"], report.majority.accuracy
+    if low > least:
+        return report
+    said = f"on {pluralize(report.test, 'row')} the accuracy ({low:.3f} to {high:.3f}) is not clearly above"
+    said += f" that of always saying the most frequent class ({least:.3f}): {more}"
+    return replace(report, notes=(said, *report.notes))
 
 
 def _train(path: Path, train: Callable[[Rows], Trained], rows: Rows) -> Trained:

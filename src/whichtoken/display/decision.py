@@ -67,6 +67,7 @@ class Decision(Shown):
     headings: tuple[str, ...]
     reasons: tuple[Reason, ...]  # the strongest first
     separator: str = ""  # between pieces
+    note: str = ""  # what was not read
 
     @property
     def title(self) -> str:
@@ -91,11 +92,15 @@ class Decision(Shown):
     def verdict(self) -> str:
         """The label with its probability, and the runner-up."""
         other, share = self.probabilities[1]
-        return f"{visible(self.label)} (probability {self.probability:.3f}; runner-up {visible(other)}, {share:.3f})"
+        tie = "nearly a tie, " if f"{share:.3f}" == f"{self.probability:.3f}" else ""
+        return (
+            f"{visible(self.label)} ({tie}probability {self.probability:.3f}; runner-up {visible(other)}, {share:.3f})"
+        )
 
     def summary(self) -> str:
         """In one sentence: the title, the label, and what would change it."""
-        return f"{self.title}: {self.verdict()}; {self.change.sentence(_quote, _quote)}"
+        note = f"; {visible(self.note)}" if self.note else ""
+        return f"{self.title}: {self.verdict()}; {self.change.sentence(_quote, _quote)}{note}"
 
 
 def _quote(part: str) -> str:

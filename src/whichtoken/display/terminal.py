@@ -46,14 +46,14 @@ def suggest(*commands: str) -> None:
         say(f"next: {command}", "dim", wrap=False)
 
 
-def table(*columns: str, title: str | None = None) -> Any:
-    """An empty table with these headings, without markup; cells that are too wide are folded."""
+def table(*columns: str, title: str | None = None, numbers: bool = False) -> Any:
+    """An empty table with these headings, without markup; cells that are too wide are folded, but not `numbers` beside names."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for column in columns:
-        made.add_column(printable(column), overflow="fold")
+    for place, column in enumerate(columns):
+        made.add_column(printable(column), overflow="fold", no_wrap=numbers and place > 0)
     return made
 
 

@@ -123,11 +123,37 @@ def test_what_is_proven_of_tokens_is_not_said_of_words(visit, tmp_path, options)
     assert made.page.get_by_role("button", name=re.compile("Strike")).count() == 0
 
 
+@pytest.mark.parametrize(
+    ("labels", "text", "tie", "certified"),
+    [
+        (["praise", "blame"], "good good film, bad", False, []),
+        (
+            ["praise", "blame"],
+            "good good good good film, bad",
+            False,
+            ["by edits of one kind takes at least 3 deletions, or 2 "],
+        ),
+        (["blame", "blame", "praise", "praise"], "film", True, None),
+    ],
+)
+def test_what_says_nothing_is_not_certified_and_a_tie_is_called_one(visit, tmp_path, labels, text, tie, certified):
+    model = TextClassifier(random_state=0).fit(
+        ["good film 好电影", "bad film 坏电影"] * 10, labels * (20 // len(labels))
+    )
+    (tmp_path / "page.html").write_text(explainer_page(model, [text]), encoding="utf-8")
+    made = visit(tmp_path / "page.html")
+    assert ("nearly a tie" in made.page.inner_text(".lead")) == tie
+    if certified is not None:
+        said = made.page.locator(".certified").all_inner_texts()
+        assert len(said) == len(certified)
+        assert all(part in whole for part, whole in zip(certified, said, strict=True))
+
+
 def test_of_a_text_without_pairs_the_smallest_deletion_is_one_of_words(visit, tmp_path):
     """Characters of Chinese count in pairs in every model: an English text of such a model has words nevertheless."""
     model = TextClassifier(random_state=0).fit(["good film 好电影", "bad film 坏电影"] * 10, ["praise", "blame"] * 10)
     (tmp_path / "page.html").write_text(
-        explainer_page(model, ["good good film, bad", "好电影 好电影 坏电影"]), encoding="utf-8"
+        explainer_page(model, ["good good good good good good film, bad", "好电影 好电影 坏电影"]), encoding="utf-8"
     )
     made = visit(tmp_path / "page.html")
     assert made.page.inner_text(".change").startswith("Deleting good ")

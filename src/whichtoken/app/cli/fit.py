@@ -174,6 +174,8 @@ def fit_text_file(
 ) -> Any:
     """Classify documents, and see which words decide.
 
+    Words of one text only count where fewer than 100 texts are learned; of more texts, words of at least two.
+
     Baselines: logistic (TF-IDF and logistic regression), naive-bayes.
 
     Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model

@@ -163,7 +163,8 @@ def main() -> None:
             raise
         _fail("no folder for compiled kernels can be written; set NUMBA_CACHE_DIR to a folder that can be written")
     except typer.TyperException as error:
-        _fail(error.format_message())
+        about = getattr(error, "param", None) if type(error).__name__ == "MissingParameter" else None
+        _fail(f"{error.format_message()} {getattr(about, 'help', None) or ''}".strip())
     except Exception as error:
         if not (sentence := system_fault(error)):
             raise

@@ -70,6 +70,9 @@ def write_explainer(
     saved = load_to_answer(opened).save_explainer(page, examples, card=card, **about)
     for sentence in saved.sentences():
         say(visible(sentence))
+    if any("fewer" in reason for reason in getattr(saved, "left_out", ())) and (saved.changed or not saved.compared):
+        unknown = "" if saved.compared else "how many decisions that changes is only known with texts, as --file FILE; "
+        say(f"{unknown}a lower --min-df keeps more tokens, which every reader of the page can then read")
     say(f"explainer: {page}")
 
 

@@ -327,7 +327,7 @@ ExplainerPage = Annotated[
     Path | None, new_output("Write one HTML file that contains the model and explains texts, rows or bags offline.")
 ]
 PageMinDf = Annotated[
-    int | None, whole("N", "Leave out tokens that occur in fewer than N training documents; default: 5.")
+    int | None, whole("N", "Keep out of the page tokens that occur in fewer than N training documents; default: 5.")
 ]
 PageRedact = Annotated[Path | None, input_file("Text file with words to keep out of the page, one or more per line.")]
 PageExamples = Annotated[int, whole("N", "Offer the first N rows or bags as examples in the page.")]

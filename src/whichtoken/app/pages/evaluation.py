@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from whichtoken.display.terminal import console, printable, say, table
+import numpy as np
+
+from whichtoken.display.terminal import WIDTH, console, printable, say, table
 from whichtoken.display.text import pluralize, visible
 
 if TYPE_CHECKING:
@@ -17,28 +19,39 @@ MOST_CLASSES = 12  # a wider confusion table does not fit into a terminal
 
 def print_evaluation(report: FitReport) -> None:
     """Print the evaluation, as `fit` and `evaluate` do."""
-    out, details = console(), report.details
+    out = console()
+    # on a narrow terminal an interval stands below its number
+    gap = " " if out.width >= WIDTH else "\n"
     say(_rows(report))
-    scores = table("model", "accuracy", "log loss", "AUC", "seconds")
+    scores = table("model", "accuracy", "log loss", "AUC", "seconds", numbers=True)
     for metrics in (report.ours, report.baseline, report.majority):
         if metrics is not None:
-            scores.add_row(metrics.name, *(_interval(metrics, name) for name in ("accuracy", "log_loss", "auc")),
+            scores.add_row(metrics.name, *(_interval(metrics, name, gap) for name in ("accuracy", "log_loss", "auc")),
                            f"{metrics.seconds:.1f}" if metrics.seconds else "")  # fmt: skip
     out.print(scores)
-    classes = table("class", "rows", "precision", "recall", "F1", *_probability_columns(report))
-    for one, row in zip(details.classes, details.confusion, strict=True):
-        low, high = one.f1_interval
-        numbers = [
-            str(one.rows),
-            f"{one.precision:.3f}" if one.rows else "",
-            f"{one.recall:.3f}" if one.rows else "",
-            f"{one.f1:.3f} ({low:.3f} to {high:.3f})" if one.rows else "not tested",
-        ]
-        confused = map(str, row) if len(details.classes) <= MOST_CLASSES else ()
-        classes.add_row(printable(one.label), *numbers, *confused)
+    for between, said in ((gap, "predicted "), (gap, "predicted\n"), ("\n", "as\n"), (gap, None)):
+        classes = _class_table(report, between, _labels(report, said))
+        if out.measure(classes, options=out.options.update(max_width=10_000)).maximum <= out.width:
+            break
     out.print(classes)
+    if said is None:
+        say("the table of true and predicted labels does not fit here; --json FILE has it")
     for sentence in (*_confidence(report), *report.notes):
         say(sentence)
+    if report.training and report.folds is None:
+        others = f"not from the {report.test} of the test; with --folds 5 it learns from all"
+        say(f"the saved model learned from {pluralize(report.training, 'row')}, {others}")
+
+
+def _class_table(report: FitReport, gap: str, names: list[str]) -> Any:
+    """Scores of each class, with how often its rows get each of the labels that are named."""
+    classes = table("class", "rows", "precision", "recall", "F1", *names, numbers=True)
+    for one, row in zip(report.details.classes, report.details.confusion, strict=True):
+        low, high = one.f1_interval
+        shown = [f"{one.precision:.3f}", f"{one.recall:.3f}", f"{one.f1:.3f}{gap}({low:.3f} to {high:.3f})"]
+        numbers = shown if one.rows else ["", "", "not tested"]
+        classes.add_row(printable(one.label), str(one.rows), *numbers, *map(str, row[: len(names)]))
+    return classes
 
 
 def _rows(report: FitReport) -> str:
@@ -50,30 +63,35 @@ def _rows(report: FitReport) -> str:
     return f"{pluralize(report.training, 'row')}{tested}, {report.judged_by}; the saved model is trained on all of them"
 
 
-def _interval(metrics: Metrics, name: str) -> str:
+def _interval(metrics: Metrics, name: str, gap: str) -> str:
     if getattr(metrics, name) is None:
         return ""
     low, high = metrics.intervals[name]
-    return f"{getattr(metrics, name):.3f} ({low:.3f} to {high:.3f})"
+    return f"{getattr(metrics, name):.3f}{gap}({low:.3f} to {high:.3f})"
 
 
-def _probability_columns(report: FitReport) -> list[str]:
-    names = [visible(str(one.label)) for one in report.details.classes]
-    return [f"predicted {name}" for name in names] if len(names) <= MOST_CLASSES else []
+def _labels(report: FitReport, said: str | None) -> list[str]:
+    """Headings for the predicted labels; none without a word to begin them, or of too many classes."""
+    names = [f"{said}{visible(str(one.label))}" for one in report.details.classes]
+    return names if said is not None and len(names) <= MOST_CLASSES else []
 
 
 def _confidence(report: FitReport) -> Iterator[str]:
     """How far the probabilities can be trusted, and the accuracy without uncertain labels, if there are some."""
-    error = f"{report.details.calibration.error:.3f}"
-    far = "no more than chance explains" if error == "0.000" else f"by about {error} more than chance explains"
     bins = report.details.calibration
-    squares = [n * q * (1 - q) / max(1, n - 1) for n, q in zip(bins.rows, bins.right, strict=True)]
-    chance = (sum(squares) / sum(bins.rows)) ** 0.5
+    n, p, q = map(np.array, (bins.rows, bins.probability, bins.right))
+    squares = (p - q) ** 2, q * (1 - q) / np.maximum(1, n - 1)
+    apart, chance = (np.average(square, weights=n) ** 0.5 for square in squares)
     yield (
-        f"calibration error {error}: the probabilities differ from the observed frequencies {far}; with"
-        f" {pluralize(report.test, 'row')} chance explains {chance:.3f}"
+        f"calibration error {bins.error:.3f}: probabilities and observed frequencies lie {apart:.2f} apart; chance alone gives"
+        f" {chance:.2f} with {pluralize(report.test, 'row')}"
+        + ("; test on more rows to know how well they agree" if chance > max(bins.error, 0.1) else "")
     )
     sure = [(least, share, right) for least, share, right in report.details.coverage if share < 1]
     if sure:
         least, share, right = min(sure, key=lambda entry: abs(entry[1] - 0.8))
-        yield f"with --abstain-below {least:g} it answers {share:.0%} of the rows, {right:.1%} of them correctly"
+        answered = round(share * report.test)
+        yield (
+            f"with --abstain-below {least:g} it answers {share:.0%} of the rows ({answered} of {report.test}), {right:.1%} of"
+            f" them correctly ({round(right * answered)})"
+        )

@@ -294,7 +294,7 @@ def _warn_of_empty(counts: sparse.csr_array) -> sparse.csr_array:
     if empty:
         several = f"{empty} of {counts.shape[0]} documents {'has' if empty == 1 else 'have'}"
         which = several if counts.shape[0] > 1 else "the document has"
-        warnings.warn(f"{which} no known word; words say nothing about {'it' if empty == 1 else 'them'}", stacklevel=4)
+        warnings.warn(f"{which} no known word; the prediction does not come from words", stacklevel=4)
     return counts
 
 

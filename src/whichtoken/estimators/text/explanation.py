@@ -136,6 +136,7 @@ class TextExplanation(Explanation):
                 for reason in reasons
             ),
             separator="" if self.text is not None else "  ",
+            note=_unknown(self),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -439,6 +440,18 @@ def _attention(
             model.values_[counts.indices, h, column[rows]] + model._decision_bias[column[rows]] / queries
         )
     return attention, contributions
+
+
+def _unknown(explanation: TextExplanation) -> str:
+    """Which words of a text the model does not know; an encoder reads them all."""
+    model: Any = explanation.model
+    text, vocabulary = explanation.text, getattr(model, "_vocabulary", None)
+    if text is None or vocabulary is None or model._encoder or not isinstance(vocabulary.tokenizer, TextPipeline):
+        return ""
+    words = vocabulary.tokenizer.tokens([text]).names
+    strange = [word for word in words if word not in vocabulary.table.tokens]
+    named = ", ".join(strange[:5]) + (", ..." if len(strange) > 5 else "")
+    return f"the model does not know {len(strange)} of {pluralize(len(words), 'word')}: {named}" if strange else ""
 
 
 def _change(explanation: TextExplanation) -> Change:

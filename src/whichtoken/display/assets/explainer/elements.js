@@ -90,7 +90,8 @@ export function paint(word, share) {
 
 /** The label and its probability. */
 export function lead(found) {
-  const said = make("p", "lead", make("b", "", found.label), ` with probability ${found.probabilities[found.winner].toFixed(3)}`);
+  const share = found.probabilities[found.winner].toFixed(3), tie = found.probabilities.some((other, k) => k !== found.winner && other.toFixed(3) === share);
+  const said = make("p", "lead", make("b", "", found.label), ` with probability ${share}${tie ? ", nearly a tie" : ""}`);
   said.setAttribute("role", "status");
   return said;
 }
@@ -106,7 +107,7 @@ const percent = (value, ends) => `${value.toFixed(3)}${ends && ends[0] !== null 
 export function modelCard(model, sentence, noun = "rows") {
   const { card, notes } = model, root = make("section", "", make("h2", "", "The model"));
   root.append(make("p", "", `${sentence} Contributions add up to the decision, and nothing is sampled.`));
-  if (card?.data) root.append(make("p", "", `Trained and tested on ${card.data.rows} ${noun} of ${card.data.file}.`));
+  if (card?.data) root.append(make("p", "", `Learned from ${card.evaluation?.training ?? card.data.rows} of ${card.data.rows} ${noun} of ${card.data.file}.`));
   if (card?.evaluation) {
     const scores = [card.evaluation.ours, card.evaluation.baseline, card.evaluation.majority].filter(Boolean);
     root.append(table(["model", "accuracy", "log loss", "AUC"], scores.map((score) => [score.name, ...["accuracy", "log_loss", "auc"].map((name) => score[name] == null ? "" : percent(score[name], score.intervals?.[name]))])));

@@ -56,8 +56,11 @@ function changeOf(model, found) {
 const KINDS = [["deletions", "deletion"], ["insertions", "insertion"], ["substitutions", "substitution"], ["edits", "edit"]];
 
 function certificateOf(model, found) {
-  const parts = KINDS.map(([kind, noun]) => (found.certificate[kind] < 0 ? `more ${kind} than there can be` : counted(found.certificate[kind], noun)) + (kind === "edits" ? " of any kind" : ""));
-  return make("p", "certified", make("b", "", "Certified: "), `to change the label takes ${model.logCounts ? "at least " : ""}${parts.slice(0, -1).join(", ")}, or ${parts.at(-1)}, whichever ${model.ngrams === 1 && !model.tokenizer.pieces ? "words" : "tokens"} are chosen.`);
+  // that it takes at least one edit says nothing
+  const telling = KINDS.filter(([kind]) => !model.logCounts || found.certificate[kind] !== 1);
+  if (!telling.length) return "";
+  const parts = telling.map(([kind, noun]) => (found.certificate[kind] < 0 ? `more ${kind} than there can be` : counted(found.certificate[kind], noun)) + (kind === "edits" ? " of any kind" : ""));
+  return make("p", "certified", make("b", "", "Certified: "), `to change the label${telling.length < KINDS.length ? " by edits of one kind" : ""} takes ${model.logCounts ? "at least " : ""}${parts.slice(0, -1).join(", ")}${parts.length > 1 ? ", or " : ""}${parts.at(-1)}, whichever ${model.ngrams === 1 && !model.tokenizer.pieces ? "words" : "tokens"} are chosen.`);
 }
 
 function contributionsOf(found) {
