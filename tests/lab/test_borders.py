@@ -316,12 +316,22 @@ def test_a_new_claim_runs_as_it_stands_and_its_border_is_found(whichtoken, tmp_p
         ),
     ],
 )  # fmt: skip
-def test_where_it_holds_is_a_sentence_on_the_part_around_the_default(borders, sentence):
+def test_where_it_holds_is_one_sentence_that_names_gaps(borders, sentence):
     from whichtoken.app.pages.borders import where_it_holds
 
     default = {"rate": 1.0, "dim": 2000 if ("dim", "below", 1234.5) in borders else 8}
     found = [Border("code", "claim", name, value, value, value, side, None) for name, side, value in borders]
     assert where_it_holds(found, default) == sentence
+
+
+def test_a_check_that_fails_at_the_default_is_named_before_where_the_others_hold():
+    from whichtoken.app.pages.borders import where_it_holds
+
+    values = [("above", 2.0), ("below", 3.0), ("above", 4.0)]  # a gap above the default, and an end
+    found = [Border("code", "claim", "rate", value, value, value, side, None) for side, value in values]
+    assert where_it_holds(found, {"rate": 1.0}, failing=1) == (
+        "One check fails at the default. The others hold for rate up to 2 and from 3 up to 4, but not between."
+    )
 
 
 @pytest.mark.process

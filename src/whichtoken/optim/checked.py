@@ -30,7 +30,7 @@ def check_dense(optimizer: str, name: str, gradient: Tensor) -> None:
 
 
 class CheckedOptimizer(Optimizer):
-    """An optimizer that refuses in a sentence what it cannot do, and is then as it was before.
+    """An optimizer that refuses what it cannot do with a one-sentence reason, and is then as it was before.
 
     A subclass says what it refuses in `_check_options`, `_check_group` and `_check_gradients`, and moves in `_move_all`.
     """

@@ -208,6 +208,8 @@ class MirrorDescent(CheckedOptimizer):
 
     def _move(self, params: list[Tensor], group: dict[str, Any]) -> list[tuple[int, int]]:
         """Move tensors that belong together; for each, how many entries stayed and how many are non-finite now."""
+        # the update stands in four forms, to be changed together: p = 2 below, `foreach_mirror_step` (lists of tensors),
+        # `mirror_step` (compiled, on a CPU) and `spectral_mirror_step` (matrices)
         p, lr = float(group["p"]), float(group["lr"])
         directions = self._directions(params, group)
         stored = [tensor for param in params for tensor in self.state[param].values() if isinstance(tensor, Tensor)]
