@@ -87,8 +87,8 @@ def where_it_holds(borders: Iterable[Any], default: Mapping[str, float], failing
     for name, start in default.items():
         parts = _parts_that_hold([border for border in borders if border.field == name], start)
         if len(parts) > 1:
-            words = [" ".join(_ends(*part)) for part in parts]
-            apart.append(f"for {name} {', '.join(words[:-1])} and {words[-1]}, but not between")
+            *most, end = (_in_words(*part) for part in parts)
+            apart.append(f"for {name} {', '.join(most)} and {end}, but not between")
             continue
         low, high = parts[0]
         first += [f"{name} = {_number(low)}"] if low > -math.inf else []
@@ -117,9 +117,9 @@ def _parts_that_hold(borders: Sequence[Any], start: float) -> list[tuple[float, 
     return [*lower, (low, high), *upper]
 
 
-def _ends(low: float, high: float) -> list[str]:
-    upper = [f"up to {_number(high)}"] if high < math.inf else ["on"]
-    return [f"from {_number(low)}", *upper] if low > -math.inf else upper
+def _in_words(low: float, high: float) -> str:
+    upper = f"up to {_number(high)}" if high < math.inf else "on"
+    return f"from {_number(low)} {upper}" if low > -math.inf else upper
 
 
 def _number(value: float) -> str:
