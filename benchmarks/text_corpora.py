@@ -38,8 +38,8 @@ WHY = {
         ),
         "even": "On whole documents with few classes, a linear model knows as much.",
         "loss": (
-            "Choosing C, the loss and the null token takes time. Probabilities on IMDB are not sure enough: their temperature is "
-            "found on whole blocks of its training half, and those are harder to classify than the test half."
+            "Choosing C, the loss and the null token takes time. Probabilities on IMDB are not confident enough: their "
+            "temperature is found on whole blocks of its training half, and those are harder to classify than the test half."
         ),
     },
     "linear SVM": {
