@@ -2,9 +2,10 @@
 
 import os
 import re
-import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 
@@ -25,7 +26,8 @@ def test_polluted_working_copy_changes_nothing(tmp_path):
     """Results, rubbish and settings where the tests are started: those that would see them pass all the same."""
     (tmp_path / "whichtoken-output" / "report").mkdir(parents=True)
     (tmp_path / "whichtoken-output" / "whichtoken-results.sqlite").write_text("rubbish")
-    shutil.copy(TESTS / "lab" / "ledgers" / "schema-1.sqlite", tmp_path / "whichtoken-results.sqlite")
+    with closing(sqlite3.connect(tmp_path / "whichtoken-results.sqlite")) as other:
+        other.execute("PRAGMA user_version=1")
     (tmp_path / "numpy.py").write_text("raise ImportError('a file of the working copy')")
     settings = {
         "WHICHTOKEN_EXPERIMENTS": "rubbish",

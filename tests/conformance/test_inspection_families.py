@@ -116,7 +116,7 @@ def test_what_is_no_softmax_attention_is_refused_by_name(kind):
     sweep = pytest.importorskip("sweep")
     found = sweep.outcome(kind, sweep.text_architectures()[kind])
     assert found.state == "refused"
-    assert re.match(r"layer 0 \(.*, a [A-Za-z]*Attention\) (cannot be read|computes something else)", found.why)
+    assert re.match(r"layer 0 \(.*, a [A-Za-z]*Attention\) (cannot be read|computes something other than)", found.why)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the families' own code
@@ -251,7 +251,7 @@ def test_a_window_that_shows_only_in_a_longer_text_is_noticed():
         model(torch.randn(1, 4, 8))
         assert probe.weights(0).shape == (1, 1, 4, 4)
         model(torch.randn(1, 40, 8))
-        with pytest.raises(UsageError, match=r"layer 0 \(0, a WindowedAttention\) computes something else"):
+        with pytest.raises(UsageError, match=r"layer 0 \(0, a WindowedAttention\) computes something other than"):
             probe.weights(0)
     with AttentionProbe(model) as probe:  # without the adapter it is traced, window and all
         model(torch.randn(1, 40, 8))
