@@ -83,7 +83,7 @@ def _power(noticed: dict[str, dict[str, list[Any]]], excused: dict[str, dict[str
         lines.append(f"| {name} | {len(found[name])} | {five} | {ten} |")
     lines.append(f"| {SIGNS} | {len(found[SIGNS])} | | |")
     lines += [
-        "\nA bound at 0 says on which side a difference lies, and a share of 0 changes nothing. Such a verdict agrees only if its"
+        "\nA bound at 0 says on which side a difference lies, and a share of 0 is 0, so it cannot be tightened. Such a verdict agrees only if its"
     ]
     lines += [
         "whole interval lies on that side, so it notices a difference on the other side, or one that may be chance."
