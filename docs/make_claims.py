@@ -83,11 +83,12 @@ def _power(noticed: dict[str, dict[str, list[Any]]], excused: dict[str, dict[str
         lines.append(f"| {name} | {len(found[name])} | {five} | {ten} |")
     lines.append(f"| {SIGNS} | {len(found[SIGNS])} | | |")
     lines += [
-        "\nA bound at 0 says on which side a difference lies, and a share of 0 is 0, so it cannot be tightened. Such a verdict agrees only if its"
+        "\nA bound at 0 says on which side a difference lies. A share of 0 is 0, so it cannot be tightened. Such a verdict"
     ]
     lines += [
-        "whole interval lies on that side, so it notices a difference on the other side, or one that may be chance."
+        "agrees only if its whole interval lies on that side, so it notices a difference on the other side, or one that may"
     ]
+    lines += ["be chance."]
     listed = [
         (f"{claim}: {code}", why) for claim, codes in sorted(excused.items()) for code, why in sorted(codes.items())
     ]

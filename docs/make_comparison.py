@@ -55,7 +55,8 @@ Both sides get the same data and one thread. An alternative runs with its own de
 publish. Compilation and other warm-up do not count. Times are processor time unless a row says wall time, and both
 sides of a ratio come from the same run. A result is *even* if the 95 % interval of the difference contains zero or,
 without an interval, if the two numbers are within 10 % of each other. `whichtoken bench NAME` measures a table again on
-your machine; `python docs/make_comparison.py` writes this page from the last run of each.
+your machine; `python docs/make_comparison.py` writes this page from the last run of each. Below each table, *won*, *even* and
+*lost* say why these results came out as they did.
 """
 
 
@@ -248,9 +249,9 @@ def _section(table: Table) -> str:
         lines += [_line(head), _line(["---"] * len(head)), *(_line(_cells(row)) for row in table.rows), ""]
     for peer, reasons in table.why.items():
         results = {row.beside.result for row in table.rows if row.beside.peer == peer}
-        sentences = " ".join(reasons[result] for result in ("win", "even", "loss") if result in results)
+        sentences = [f"*{WORDS[result].capitalize()}:* {reasons[result]}" for result in WORDS if result in results]
         if sentences:
-            lines.append(f"Why, against {_text(peer)}: {sentences}\n")
+            lines.append(f"Why, against {_text(peer)}. {' '.join(sentences)}\n")
     picture = PAGE.parent / "images" / f"{table.name}.svg"
     if picture.exists():
         lines.append(f"![{table.question}](images/{picture.name})\n")
@@ -336,7 +337,8 @@ def _quantity(unit: str) -> str:
 
 
 def _target(measure: dict[str, Any]) -> str:
-    return f"{'≥' if measure['at_least'] else '≤'} {measure['target']:.4g}"
+    points = " points" if "points of accuracy" in measure["what"] else ""
+    return f"{'≥' if measure['at_least'] else '≤'} {measure['target']:.4g}{points}"
 
 
 def _text(words: str) -> str:
