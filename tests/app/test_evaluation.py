@@ -221,7 +221,10 @@ class Guess(Toy):
 
 
 def test_a_model_that_is_no_better_than_the_most_frequent_class_is_said_to_be(capsys):
-    for scheme, advice in ((Scheme(), "label more, or test on all by --folds 5"), (Scheme(folds=5), "label more")):
+    for scheme, advice in (
+        (Scheme(), "label more, or test on all rows with --folds 5"),
+        (Scheme(folds=5), "label more"),
+    ):
         bad, good = (evaluate_with_baselines(PATH, work, scheme)[0] for work in (Guess(), Toy()))
         (said,) = bad.notes
         assert "most frequent class (0.333)" in said

@@ -123,7 +123,10 @@ def test_many_files_give_the_model_of_one(folder, whichtoken, monkeypatch):
     wrong = whichtoken("predict", "model-many", "-", "--text", "review")
     assert "standard input has no column 'review'" in wrong.stderr
     assert "'many'" not in whichtoken("explain", "model-many", "--file", "many/*.csv").stdout
-    assert "- is no name for a folder" in whichtoken("explain", "model-many", "--file", "many", "--json", "-").stderr
+    assert (
+        "- does not name a file or a folder"
+        in whichtoken("explain", "model-many", "--file", "many", "--json", "-").stderr
+    )
     plans = [whichtoken("plan", "--pilot", data, "--text", "text").stdout for data in ("one.csv", "many")]
     assert plans[0] == plans[1]
     assert "TextClassifier" in plans[0]

@@ -184,7 +184,7 @@ def test_a_scheduler_that_goes_away_is_said(tmp_path):
     found = partitions.run_on(engine, wait_a_moment, [tmp_path / name for name in "abcdef"])
     assert next(found)[1] == "done"
     cluster.close()
-    with pytest.raises(UsageError, match="is gone; files that are finished stay"):
+    with pytest.raises(UsageError, match="is gone; finished files are kept"):
         list(found)
 
 

@@ -129,8 +129,8 @@ def test_a_controlled_fit_says_that_nothing_matters(covariates: list[str], tmp_p
     report = fit_groups(path, tmp_path / "model", GroupRoles("_", covariates=covariates), options=options)
     first, chosen, tested, *_ = report.notes
     assert "is not clearly above that of always saying the most frequent class" in first
-    assert chosen == "selected none of 3 groups: no group is seen to matter, and the base rate is predicted"
-    assert tested.startswith("no group at family-wise error 0.01; least adjusted p-value ")
+    assert chosen == "selected none of 3 groups: no group was seen to matter, so the base rate is predicted"
+    assert tested.startswith("no group at family-wise error 0.01; smallest adjusted p-value ")
     assert len(predictions(tmp_path / "model", path)) == len(table)
 
 

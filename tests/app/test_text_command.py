@@ -73,9 +73,7 @@ def test_few_texts_are_said_to_be_few(whichtoken, tmp_path):
     assert "60 rows of `few.csv`" in (card := (tmp_path / "m" / "README.md").read_text())
     assert "The model learned from 45 of them.\n\n| class |" in card
     page = ("explain", "m", "--explainer", "page.html", "--min-df", "6")
-    told = (
-        "how many decisions that changes is only known with texts, as --file FILE; a lower --min-df keeps more tokens"
-    )
+    told = "give texts as --file FILE to see how many decisions this changes; a lower --min-df keeps more tokens"
     assert told in whichtoken(*page).stdout
     compared = whichtoken(*page, "--file", "few.csv").stdout
     assert "of 60 texts differently" in compared

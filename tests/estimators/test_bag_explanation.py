@@ -50,7 +50,7 @@ def test_numbers_are_those_of_the_model_and_add_up(classes, queries):
         assert np.all(np.diff(np.abs(added)) <= 0)
         assert item.certified == (classes == 2 and queries == 1)
         # none is searched for
-        assert ("looked for with two classes only" in item.view().summary()) == (classes == 3)
+        assert ("searched for with two classes only" in item.view().summary()) == (classes == 3)
 
 
 def test_deleting_the_named_instances_changes_the_label(model, data):

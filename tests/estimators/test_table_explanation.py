@@ -103,7 +103,7 @@ def test_rows_are_explained_from_tables_alone(fitted, tmp_path):
     ):
         explain_data(tmp_path / "m", "a text", None)
     GroupClassifier(n_groups=1, C=1.0, random_state=0).fit(X.to_numpy(), X["a_1"] > 5).save(tmp_path / "nameless")
-    with pytest.raises(UsageError, match="trained without names of columns"):
+    with pytest.raises(UsageError, match="trained without column names"):
         explain_data(tmp_path / "nameless", None, tmp_path / "t.csv")
 
 

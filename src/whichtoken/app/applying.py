@@ -224,7 +224,7 @@ def _apply_to_rows(opened: OpenedFolder, model: Any, path: Path, form: TableForm
 
     if not hasattr(model, "feature_names_in_"):
         raise UsageError(
-            "the model was trained without names of columns and cannot find them in a table; fit a DataFrame"
+            "the model was trained without column names and cannot find its columns in a table; fit a DataFrame"
         )
     needed = set(model.get_feature_names_out())
     encoding = _encoding(opened, model.feature_names_in_)

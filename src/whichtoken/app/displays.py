@@ -126,7 +126,7 @@ class GroupPathDisplay(Display):
         check_is_fitted(model)
         if getattr(model, "path_", None) is None:
             raise ValueError(
-                "the model has no path: its number of groups was given, or too few rows were there to validate"
+                "the model has no path: its number of groups was given, or there were too few rows to validate"
             )
         return cls(model.path_).plot(ax)
 

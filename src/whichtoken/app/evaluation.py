@@ -195,7 +195,7 @@ def evaluate_with_baselines(
         folds=scheme.folds,
     )
     kept = model if one else _train(path, work.ours, used)
-    report = _advised(report, "label more, or test on all by --folds 5" if one else "label more")
+    report = _advised(report, "label more, or test on all rows with --folds 5" if one else "label more")
     return report, kept, rows if one else np.empty(0, np.intp)
 
 

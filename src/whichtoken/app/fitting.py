@@ -344,7 +344,7 @@ def _selection_notes(model: GroupClassifier) -> Iterator[str]:
     if kept:
         yield f"selected {kept} of {total} groups: {', '.join(map(str, model.selected_groups_))}"
     else:
-        yield f"selected none of {total} groups: no group is seen to matter, and the base rate is predicted"
+        yield f"selected none of {total} groups: no group was seen to matter, so the base rate is predicted"
     if model.tests_ is not None:
         yield str(model.tests_)
     if model.path_ is not None and kept:
@@ -480,7 +480,7 @@ def fit_text(
     if work.most is not None and work.most < (len(labels) if report is None else report.training):
         notes.append(
             f"the texts do not fit into {memory / 1e9:.3g} GB: learned from {work.most} at random, then updated by the others in"  # type: ignore[operator]
-            " parts; the baseline has seen the first part only"
+            " parts; the baseline saw only the first part"
         )
     if empty:
         notes.append(f"{pluralize(empty, 'row')} without a text {'was' if empty == 1 else 'were'} left out")

@@ -183,7 +183,7 @@ def run_on(engine: str | None, function: Callable[[Path], Any], files: Sequence[
         with Session.client_of(address) as client:
             _check_workers(client, engine)
             lost = UsageError(
-                f"the scheduler at {engine} is gone; files that are finished stay, run the command again to go on"
+                f"the scheduler at {engine} is gone; finished files are kept; run the command again to continue"
             )
             # the result of a task, as that can be made again when the worker that has it dies
             shared = client.submit(_same, function, pure=False)

@@ -62,7 +62,7 @@ def merge_spellings(labels: Sequence[str]) -> tuple[list[str], list[str]]:
         spellings.setdefault(alike, Counter())[label] = count
     merged = {label: found.most_common(1)[0][0] for found in spellings.values() for label in found}
     notes = [
-        f"labels {', '.join(repr(shown(one)) for one in sorted(found))} differ in case, spaces or .0 only and are taken as one"
+        f"labels {', '.join(repr(shown(one)) for one in sorted(found))} differ only in case, spaces or .0 and are taken as one"
         for found in spellings.values()
         if len(found) > 1
     ]

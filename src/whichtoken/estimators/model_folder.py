@@ -431,16 +431,19 @@ LIMITS = {
     ],
     "bag-classifier": [
         "A bag is a set: the order of its instances does not count.",
-        "Certificates speak of deleted instances, with one query and two classes; changed instances are not covered.",
+        "Certificates are about deleted instances, with one query and two classes; they do not cover changed instances.",
     ],
     "group-classifier": [
         "The readout is linear in the columns; counterfactuals set whole groups to their training averages.",
-        "Groups that were not selected may still carry what the selected ones carry too.",
+        "Groups that were not selected may carry the same signal as those that were.",
     ],
     "text-regressor": [
         "It counts words and does not see their order, beyond the pairs and triples that it was asked for."
     ],
-    "attention-regressor": ["It approaches least squares and does not beat it.", "The training tokens travel with it."],
+    "attention-regressor": [
+        "It approaches least squares and does not beat it.",
+        "The model folder contains the training tokens.",
+    ],
 }
 
 

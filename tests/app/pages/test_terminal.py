@@ -174,7 +174,7 @@ def test_demonstration_ends_with_families_counts_report_and_what_to_try(capsys):
     print_summary(studies, "out/report/index.html")
     shown = capsys.readouterr().out
     assert all(f"{source.title}: of " in shown for source in sources())
-    assert f"In all {sum(len(source.statements) for source in sources())} statements: " in shown
+    assert f"All {sum(len(source.statements) for source in sources())} statements: " in shown
     assert "report: out/report/index.html" in shown
     assert "whichtoken report --record" in shown
 

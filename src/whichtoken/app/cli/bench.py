@@ -34,7 +34,7 @@ def bench(
         list[str] | None,
         typer.Option(
             metavar="TEXT",
-            help="Run only cases whose name contains this (repeatable); --json keeps the other cases of its file.",
+            help="Run only cases whose name contains this (repeatable); --json keeps the cases that FILE already has.",
         ),
     ] = None,
 ) -> None:

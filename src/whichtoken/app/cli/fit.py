@@ -115,7 +115,7 @@ def _trains(function: Callable[..., Any]) -> Callable[..., None]:
             for sentence in report.notes:
                 say(sentence)
         say(f"model: {request.model}")
-        what = '"a text of yours"' if function.__name__ == "fit_text_file" else "--file FILE"
+        what = '"your text"' if function.__name__ == "fit_text_file" else "--file FILE"
         suggest(f"whichtoken explain {shlex.quote(str(request.model))} {what}")
 
     # the file and the folder first, then the options of this kind
@@ -148,7 +148,7 @@ def fit_text_file(
         str | None,
         typer.Option(
             metavar="P|f1|A:B",
-            help="When to predict the second class: from a probability on, for the best F1, or by the costs of both errors.",
+            help="When to predict the second class: above a probability, at the best F1, or by the costs of the two errors.",
         ),
     ] = None,
     stemmer: Annotated[
@@ -174,7 +174,7 @@ def fit_text_file(
 ) -> Any:
     """Classify documents, and see which words decide.
 
-    Words of one text only count where fewer than 100 texts are learned; of more texts, words of at least two.
+    With fewer than 100 training texts, every word counts; with more, a word counts if at least two texts contain it.
 
     Baselines: logistic (TF-IDF and logistic regression), naive-bayes.
 

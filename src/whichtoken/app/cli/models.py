@@ -71,8 +71,8 @@ def write_explainer(
     for sentence in saved.sentences():
         say(visible(sentence))
     if any("fewer" in reason for reason in getattr(saved, "left_out", ())) and (saved.changed or not saved.compared):
-        unknown = "" if saved.compared else "how many decisions that changes is only known with texts, as --file FILE; "
-        say(f"{unknown}a lower --min-df keeps more tokens, which every reader of the page can then read")
+        unknown = "" if saved.compared else "give texts as --file FILE to see how many decisions this changes; "
+        say(f"{unknown}a lower --min-df keeps more tokens, but every reader of the page can read them")
     say(f"explainer: {page}")
 
 

@@ -187,7 +187,7 @@ def new_table_or_folder(path: Path | None) -> Path | None:
 def new_file_or_folder(path: Path | None) -> Path | None:
     """A file to write, or, without an ending, a folder for one file for each file."""
     if path == Path("-"):
-        raise UsageError("- is no name for a folder; name a file or a folder, such as why.json or why")
+        raise UsageError("- does not name a file or a folder; name one, such as why.json or why")
     return path if path is not None and (path.is_dir() or not path.suffix) else new_file(path)
 
 
@@ -307,7 +307,7 @@ Column = Annotated[
     column_name("Column of the texts or of the bags; default: that of the fit, or text or bag.", "--text", "--bag"),
 ]
 BagFileColumn = Annotated[
-    str | None, column_name("Column with the file of each bag (.npy, .npz, .h5, .pt), where a row is a bag.")
+    str | None, column_name("Column with the file of each bag (.npy, .npz, .h5, .pt), if each row is a bag.")
 ]
 DaskScheduler = Annotated[
     str | None,
@@ -331,7 +331,7 @@ PageMinDf = Annotated[
 ]
 PageRedact = Annotated[Path | None, input_file("Text file with words to keep out of the page, one or more per line.")]
 PageExamples = Annotated[int, whole("N", "Offer the first N rows or bags as examples in the page.")]
-PageMostWords = Annotated[int | None, whole("N", "Keep only the N tokens that say most in the page.")]
+PageMostWords = Annotated[int | None, whole("N", "Keep only the N most telling tokens in the page.")]
 
 
 # arguments of the library beside the parameters of commands that set them

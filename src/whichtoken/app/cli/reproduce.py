@@ -22,7 +22,11 @@ def reproduce(
     seeds: Annotated[int | None, whole("N", "Number of repeats of each point.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Change a field (repeatable); commas make a grid."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Change a field (repeatable); values with commas between them make a grid.",
+        ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute stored results again.")] = False,
     engine: Annotated[

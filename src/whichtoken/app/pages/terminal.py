@@ -72,7 +72,7 @@ def print_summary(studies: Iterable[RunSummary], page: str, record: bool = False
             text = printable(f": of {len(paper.statements)} statements about {paper.source.about}, ")
             say(printable(paper.source.title, "bold") + text + _answers(paper.counts))
     found = count_answers(judged for paper in papers for judged in paper.statements)
-    say(printable(f"In all {sum(found.values())} statements: ") + _answers(found) + printable("."))
+    say(printable(f"All {sum(found.values())} statements: ") + _answers(found) + printable("."))
     say(printable("report: ", "bold") + printable(page), wrap=False)
     tries = [
         ("whichtoken report --record", "what the long runs found"),
@@ -173,7 +173,7 @@ def _compared_with_record(results: Sequence[Result], different: int) -> str:
     if not known and all(verdict.state == "not-run" for result in results for verdict in result.verdicts):
         return "Nothing was run: no verdict to compare with."
     if not known:
-        return "None of this is on record: no verdict to compare with."
+        return "None of these runs is on record, so there is no verdict to compare with."
     if known == 1:
         return f"The verdict is {'not ' if different else ''}{expected}."
     if not different:

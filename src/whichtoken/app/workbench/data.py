@@ -126,7 +126,10 @@ async def _fit(request: Request) -> Response:
         raise UsageError(f"unknown kind '{kind[:40]}'; choose one of {', '.join(KINDS)}", kind=kind[:40])
     label, column = str(form.get("label") or "label"), str(form.get("column") or "") or None
     if kind != "groups" and label == column:
-        raise UsageError(f"column '{label[:60]}' cannot be both; choose another column for the label", label=label[:60])
+        raise UsageError(
+            f"column '{label[:60]}' cannot be both the data and the label; choose another column for the label",
+            label=label[:60],
+        )
     title = str(form.get("title") or "").strip()[:60] or KINDS[kind]
     id = f"m-{secrets.token_hex(4)}"
     ngrams = str(form.get("ngrams") or "1")

@@ -436,7 +436,7 @@ def reproduce_claim(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     )  # fmt: skip
     print_results([result])
     verdicts = [asdict(verdict) for verdict in result.verdicts]
-    changed = f"; {len(result.changed)} changed against the record" if result.changed else ""
+    changed = f"; {len(result.changed)} differ from the record" if result.changed else ""
     message = result.fault or f"{pluralize(len(result.all_rows), 'row')}, {result.failed} failed{changed}"
     if result.failed and not result.rows:
         message += f"; the first reason: {result.rows.failed[0].message}"

@@ -67,7 +67,7 @@ def _groups(parameters: Mapping[str, Any], emit: Emit) -> None:
     names = [f"group {k + 1}" for k in range(groups)]
     emit("start", {
         "x": "step", "y": "attention on the relevant group", "lines": ["measured"], "theory": _curve(shown, law.attention[shown]),
-        "map": {"rows": names, "columns": names, "what": "Rows are attended to, columns ask. The relevant row fills."},
+        "map": {"rows": names, "columns": names, "what": "Columns attend to rows. The relevant row fills up."},
     })  # fmt: skip
     data = GroupSparse(groups, 4, relevant, rng.standard_normal(4))
     model = GroupTransformer(4, groups)

@@ -163,9 +163,9 @@ class BagExplanation(Explanation):
             return Change(tuple(map(str, self.counterfactual)), str(self.flips_to), verb, proven=self.certified)
         none = "no deletion of instances changes the label"
         if len(self.probabilities) > 2:
-            none = "deletions that change the label are looked for with two classes only"
+            none = "deletions that change the label are searched for with two classes only"
         elif not self.certified:
-            none = "no deletion that changes the label was found; with one query it is known"
+            none = "no deletion that changes the label was found, which proves nothing with several queries"
         return Change((), none=none)
 
 

@@ -136,7 +136,7 @@ class BagChoice(Shown):
         end = (
             ""
             if loss < sum(self.constant_losses)
-            else "; the same answer for every bag is as good, so nothing here predicts anything"
+            else "; the same answer for every bag is as good, so the features predict nothing here"
         )
         return f"{start}: linear {self.log_losses['linear']:.4f}, {others}{end}"
 

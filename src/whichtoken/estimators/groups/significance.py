@@ -101,8 +101,8 @@ class GroupTests(Shown):
         none = "no group alone" if self.undecided else "no group"
         found = f"{pluralize(len(self.selected), 'group')} of {len(self.names)}" if self.selected else none
         said = (
-            f"{found} at {rate[self.control]} {self.alpha:g}; least adjusted p-value {self.adjusted[least]:.2g}, of group"
-            f" {self.names[least]}"
+            f"{found} at {rate[self.control]} {self.alpha:g}; smallest adjusted p-value"
+            f" {self.adjusted[least]:.2g}, for group {self.names[least]}"
         )
         return "; ".join([said, *map(_union_sentence, self.undecided)])
 
@@ -124,8 +124,8 @@ class GroupTests(Shown):
 def _union_sentence(union: UnionTest) -> str:
     names = ", ".join(map(str, union.groups[:SHOWN])) + (", ..." if len(union.groups) > SHOWN else "")
     return (
-        f"groups {names} carry the same signal, together with adjusted p-value {union.adjusted:.2g}; which of them matters"
-        " cannot be told"
+        f"groups {names} carry the same signal, together with adjusted p-value {union.adjusted:.2g}; the data cannot tell"
+        " which of them matters"
     )
 
 

@@ -419,8 +419,8 @@ def _warnings(
             yield f"the equations for {IN_WORDS[model]} could not be solved here, so its error is not known"
         if forecast.moved:
             yield (
-                f"the error computed for {IN_WORDS[model]} lies beyond {forecast.moved} by less than its numerical error, so it"
-                f" is shown as that, {forecast.error:.3g}"
+                f"the error computed for {IN_WORDS[model]} lies beyond {forecast.moved} by less than its numerical error, so"
+                f" that value is shown instead, {forecast.error:.3g}"
             )
     trivial = task.trivial_error
     attention, linear = forecasts["attention"].error, min(forecasts["pooled"].error, forecasts["vectorized"].error)
@@ -451,6 +451,6 @@ def small_stage_warnings(task: Task, samples: int, design: Design) -> Iterator[s
     rarer = task.trivial_error * samples * min(design.query_share, 1 - design.query_share)
     if rarer < FEW:
         yield (
-            f"of {samples} sequences only about {rarer:.0f} are of the rarer class in one of the two stages: the theory is "
-            f"that of many samples, so expect a larger error than predicted"
+            f"of {samples} sequences only about {rarer:.0f} are of the rarer class in one of the two stages: the theory "
+            f"assumes many samples, so expect a larger error than predicted"
         )

@@ -22,7 +22,7 @@ function show() {
   const asked = search.value.toLowerCase().trim(), fits = (item, place) => (whole ? holds(words[place], asked) : words[place].includes(asked)) && (!cell || (item.dataset.true === cell[0] && item.dataset.said === cell[1]));
   const shown = items.filter(fits), sort = ORDERS[order.value];
   list.replaceChildren(...(sort ? [...shown].sort(sort) : shown));
-  said.textContent = shown.length === items.length ? "" : `${shown.length} of ${items.length} rows${cell ? `, labeled ${cell[0]}, called ${cell[1]}` : ""}`;
+  said.textContent = shown.length === items.length ? "" : `${shown.length} of ${items.length} rows${cell ? `, labeled ${cell[0]}, predicted ${cell[1]}` : ""}`;
   all.hidden = shown.length === items.length;
 }
 
@@ -37,14 +37,14 @@ export function findWord(word) {
 
 function matrix() {
   const made = element("table", "", "numbers"), head = made.createTHead().insertRow(), body = made.createTBody(), box = element("div", "", "scroll");
-  for (const text of ["labeled", ...labels.map((label) => `called ${label}`)]) head.append(Object.assign(element("th", text), { scope: "col" }));
+  for (const text of ["labeled", ...labels.map((label) => `predicted ${label}`)]) head.append(Object.assign(element("th", text), { scope: "col" }));
   for (const truth of labels) {
     const row = body.insertRow();
     row.append(Object.assign(element("th", truth), { scope: "row" }));
     for (const called of labels) {
       const count = labeled.filter(({ dataset }) => dataset.true === truth && dataset.said === called).length, button = element("button", String(count), "link");
       button.type = "button";
-      button.setAttribute("aria-label", `${count} rows labeled ${truth}, called ${called}`);
+      button.setAttribute("aria-label", `${count} rows labeled ${truth}, predicted ${called}`);
       button.addEventListener("click", () => { cell = [truth, called]; search.value = ""; show(); list.parentElement.scrollIntoView({ block: "start" }); });
       row.insertCell().append(button);
     }
@@ -59,8 +59,8 @@ function matrix() {
 function thresholds(form) {
   const [first, second] = labels, { alarm, miss, threshold, slider } = form.elements, chance = (item) => item.dataset.said === second ? share(item) : 1 - share(item);
   const at = (line) => [labeled.filter((item) => chance(item) > line && item.dataset.true === first).length, labeled.filter((item) => chance(item) <= line && item.dataset.true === second).length];
-  form.querySelector("[data-alarm]").textContent = `called ${second}, though ${first}`;
-  form.querySelector("[data-miss]").textContent = `called ${first}, though ${second}`;
+  form.querySelector("[data-alarm]").textContent = `predicted ${second}, labeled ${first}`;
+  form.querySelector("[data-miss]").textContent = `predicted ${first}, labeled ${second}`;
   const tell = () => {
     const [alarms, misses] = at(+threshold.value), cost = alarms * alarm.value + misses * miss.value;
     slider.value = threshold.value;

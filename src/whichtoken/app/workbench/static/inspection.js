@@ -8,7 +8,7 @@ const STATES = { decided: ": decided", torn: ": torn", tie: ": a tie" };
 const KINDS = { content: "Picks by content", position: "Picks by position", sink: "Picks mostly sinks", mixed: "Picks neither by content nor by position" };  // of few texts it is not known
 // the maps of the page of an inspection: title, meaning, numbers, and how strongly a number is colored
 const MAPS = {
-  survival: ["How confidently", "% of one-word changes that a typical pick survives; from 95 decided, from 80 torn, below a tie", (one) => one.survival == null ? null : 100 * one.survival, (value) => (value - 50) / 50],
+  survival: ["How confidently", "% of one-word changes that a typical pick survives; 95 or more is decided, 80 or more torn, less a tie", (one) => one.survival == null ? null : 100 * one.survival, (value) => (value - 50) / 50],
   gap: ["How confidently", "median gap between pick and runner-up", (one) => one.gap],
   sinks: ["Sinks", "share of attention on sinks", (one) => one.sink_share],
   direct: ["Does it matter", "mean size of what the head adds to the decision itself, over the shown texts", direct],
