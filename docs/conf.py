@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from importlib import metadata
 from pathlib import Path
@@ -42,7 +43,7 @@ html_title = f"whichtoken {release}"
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {
+html_theme_options: dict[str, Any] = {
     "header_links_before_dropdown": 9,
     "navbar_end": ["theme-switcher"],
     "navbar_persistent": ["search-button"],  # its field would need a second row beside nine links
@@ -53,6 +54,10 @@ html_theme_options = {
     "pygments_light_style": "tango",
     "pygments_dark_style": "monokai",
 }
+if len(json.loads((HERE / "_static" / "versions.json").read_text(encoding="utf-8"))) > 1:
+    # the menu is filled from a server only: on a site opened as a file it stays empty
+    html_theme_options["navbar_end"] = ["version-switcher", "theme-switcher"]
+    html_theme_options["switcher"] = {"json_url": "_static/versions.json", "version_match": release}
 html_context = {"default_mode": "auto"}
 html_sidebars = {"start": [], "researcher": [], "practitioner": [], "engineer": []}  # pages that stand alone
 

@@ -1,6 +1,7 @@
 """What a release carries says the same everywhere, and names files that are there."""
 
 import importlib.util
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -25,6 +26,11 @@ def test_the_citation_has_the_version_and_the_five_papers():
         re.findall(r"arXiv (\d{4}\.\d{5})", sources)
     )
     assert len(cited) == 5
+
+
+def test_the_site_lists_this_version_as_the_preferred_one():
+    [preferred] = [one for one in json.loads((ROOT / "docs/_static/versions.json").read_text()) if one.get("preferred")]
+    assert preferred["version"] == whichtoken.__version__
 
 
 def test_the_changelog_begins_with_this_version():
