@@ -233,7 +233,7 @@ def pool_gradient(
     --------
     >>> from whichtoken.attention import pool_gradient
     >>> slopes = pool_gradient([1.0], scores=[0.0, 0.0], values=[0.0, 4.0], starts=[0, 2])
-    >>> slopes.scores.tolist()  # attention moves towards the larger value
+    >>> slopes.scores.tolist()  # attention moves toward the larger value
     [-1.0, 1.0]
     >>> slopes.values.tolist()  # which are the attention weights
     [0.5, 0.5]

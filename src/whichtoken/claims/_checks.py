@@ -11,7 +11,7 @@ file of its name, with what `Experiment` declares in its class, its criteria, th
 
     [sign]
     code = "alignment.sign"
-    words = "share of runs in which the query turns towards the signal"
+    words = "share of runs in which the query turns toward the signal"
     comparison = "at least"
     value = 0.9
 

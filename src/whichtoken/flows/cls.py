@@ -48,7 +48,7 @@ MOST_EVALUATIONS = 50_000  # hundreds are usual, thousands after a first step th
 STEPS_TO_LOOK = 500  # at a minimum, unit speed goes back and forth for ever: look for one now and then
 FIRST_RECORD = 0.1
 ABSOLUTE_ERROR, RELATIVE_ERROR = 1e-9, 1e-5
-STILL = 1e-6  # part of the state's size that a Newton step towards a minimum may have at most
+STILL = 1e-6  # part of the state's size that a Newton step toward a minimum may have at most
 ROUNDING = 1e-9
 
 

@@ -324,7 +324,7 @@ class _Axis:
         return (value - self.low) / (self.high - self.low)
 
     def ring(self, number: int) -> list[Any]:
-        """The values at a relative distance number / RINGS from the default towards both ends."""
+        """The values at a relative distance number / RINGS from the default toward both ends."""
         start, share = min(max(self.place(self.default), 0.0), 1.0), number / RINGS
         found = (self.value(start + (end - start) * share) for end in (0.0, 1.0))
         return [value for value in dict.fromkeys(found) if value != self.default]

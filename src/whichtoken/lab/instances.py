@@ -1,6 +1,6 @@
 """Search for an instance that breaks a statement about all instances, and prove what is found in exact arithmetic.
 
-Random small instances are drawn and moved towards a violation. One that violates the statement in floating point is rounded to as
+Random small instances are drawn and moved toward a violation. One that violates the statement in floating point is rounded to as
 few digits as it can bear and computed again in rational numbers, or with 50 digits where the statement has exponentials.
 """
 
@@ -107,7 +107,7 @@ def search_instances(
     certificate : InstanceProof or None
         The first instance that breaks the statement, proven.
     tried : int
-        Random instances, each moved towards a violation.
+        Random instances, each moved toward a violation.
 
     Examples
     --------

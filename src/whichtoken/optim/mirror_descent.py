@@ -92,7 +92,7 @@ class MirrorDescent(CheckedOptimizer):
         Refuse to step, naming the parameters, if a gradient holds NaN or infinity. Otherwise such a step is made, as in
         torch, with a warning for p other than 2; matrices with `norm="schatten"` always refuse it.
     norm : {"entrywise", "schatten"}, default="entrywise"
-        `schatten` is for matrices, (..., rows, columns): p near 1 goes towards low rank, large p towards equal singular
+        `schatten` is for matrices, (..., rows, columns): p near 1 goes toward low rank, large p toward equal singular
         values. In the limit attention then maximizes its margin in that norm
         (`margin.key_query_svm` with the same p and norm).
     heads : int, default=1

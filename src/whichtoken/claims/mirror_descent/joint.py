@@ -3,7 +3,7 @@
 Claim   In joint l_p mirror descent the decoder tends to its max-margin direction, and the key-query matrix to the member
         that |v|_p / |W|_p picks from a one-parameter family: the strict problem at ratio 0, the relaxed one at infinity.
         Normalized steps tend to a ratio that follows from the two step sizes and the selected tokens. Plain gradient
-        flow has |v| ~ log t and |W| ~ log log t, so that it moves towards the relaxed end.
+        flow has |v| ~ log t and |W| ~ log log t, so that it moves toward the relaxed end.
 Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581): algorithm, two-sample
         problem, limit of the decoder; the family of limits of W, the ratio, the constants of the flow, and that attention
         stays split where the ratio leaves a sequence no demand, are ours.

@@ -1,4 +1,4 @@
-"""Two gradient steps turn the query towards the signal, or away from it.
+"""Two gradient steps turn the query toward the signal, or away from it.
 
 Claim   In high dimension cosine and norm of the query after two steps from zero are functions of samples per dimension
         alone; the cosine tends to 1 as 1 - C/alpha0, and it is negative where the signal is too rare and too weak.
@@ -218,7 +218,7 @@ def _plain(rows: Rows[Point]) -> Rows[Point]:
 
 
 def _turns_to_signal(point: Point) -> bool:
-    """Whether the sign condition lets the query turn towards the signal."""
+    """Whether the sign condition lets the query turn toward the signal."""
     length, signal, rare = point.length, point.signal_tokens, point.prevalence
     pull = point.strength**2 * signal * (1 - signal / length)
     return pull > (length - 1) * (1 - 2 * rare) / rare

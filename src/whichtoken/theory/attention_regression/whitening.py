@@ -20,7 +20,7 @@ TOKENS_PER_DIM = 3  # fewer, and the sample covariance is shrunk
 
 
 class ShrinkageWarning(UserWarning):
-    """Too few tokens for a sample covariance: it was shrunk towards its diagonal."""
+    """Too few tokens for a sample covariance: it was shrunk toward its diagonal."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -245,7 +245,7 @@ class _NewtonSystem:
         return np.asarray(plain - self.F @ cho_solve(self.factor, self.F.T @ plain) / self.diagonal)
 
     def direction(self, target: float, low: Array | float, high: Array | float) -> tuple[Array, float, Array, Array]:
-        """Step in (a, bias, s, t) towards a s = u t = target, with second-order terms `low` and `high`."""
+        """Step in (a, bias, s, t) toward a s = u t = target, with second-order terms `low` and `high`."""
         a, u, s, t = self.a, self.u, self.s, self.t
         rest_s, rest_t = (target - low) / a - s, (target - high) / u - t
         free = self._solve(rest_s - rest_t - self.residual)
