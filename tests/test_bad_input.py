@@ -194,7 +194,7 @@ FIT_TEXT = [
     (f"{TEXT} --ngrams two", "--ngrams 'two' must be 1, 2, 3 or auto"),
     (
         f"{TEXT} --threshold 1.5",
-        "--threshold 1.5 must be a probability between 0 and 1, 'f1', or the two costs of an error",
+        "--threshold 1.5 must be a probability between 0 and 1, 'f1', or two costs of errors",
     ),
     (f"{TEXT} --stemmer klingon", "whichtoken: --stemmer 'klingon' must be one of arabic, "),
     (f"{TEXT} --seed -1", "--seed -1 must be a whole number from 0 to 4294967295"),

@@ -203,8 +203,8 @@ GERMAN = (
 @pytest.mark.parametrize(
     ("stemmer", "text", "sentence"),
     [
-        ("german", ENGLISH, "which look english"),
-        ("porter", GERMAN, "which look german"),
+        ("german", ENGLISH, "which look like english"),
+        ("porter", GERMAN, "which look like german"),
         ("russian", ENGLISH, "is for cyrillic letters, and 0 of"),
         ("english", "фильм был хороший и конец его грустный " * 20, "is for latin letters, and 0 of"),
         ("german", GERMAN, None),

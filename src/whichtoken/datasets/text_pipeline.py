@@ -134,7 +134,7 @@ class TextPipeline(Shown):
 
         if self.stemmer not in Stemmer.algorithms():
             raise UsageError(
-                f"{{stemmer}} must be one of {', '.join(Stemmer.algorithms())}, or None", stemmer=self.stemmer
+                f"{{stemmer}} must be one of {', '.join(Stemmer.algorithms())}, or left out", stemmer=self.stemmer
             )
         return list(Stemmer.Stemmer(self.stemmer, 0).stemWords(words))  # 0: no cache, the words are distinct
 
@@ -154,7 +154,7 @@ class TextPipeline(Shown):
         if known < ANOTHER * words:
             raise UsageError(
                 f"{{stemmer}} is for {script.lower() or 'its own'} letters, and {known} of {words} words of the texts have such;"
-                " choose the language of the texts, or None", stemmer=self.stemmer
+                " choose the language of the texts, or no stemmer", stemmer=self.stemmer
             )  # fmt: skip
         place = dict(zip(tokens.names, counts.tolist(), strict=True))
         shares = {
@@ -164,8 +164,8 @@ class TextPipeline(Shown):
         own, likely = SAME_LANGUAGE.get(self.stemmer, self.stemmer), max(shares, key=shares.__getitem__)
         if own in shares and shares[likely] > ANOTHER and shares[own] < shares[likely] / 4:
             raise UsageError(
-                f"{{stemmer}} does not fit the texts, which look {likely}: its most frequent short words are"
-                f" {shares[likely]:.0%} of all words, those of {own} {shares[own]:.0%}; choose {likely}, or None",
+                f"{{stemmer}} does not fit the texts, which look like {likely}: its most frequent short words are"
+                f" {shares[likely]:.0%} of all words, those of {own} {shares[own]:.0%}; choose {likely}, or no stemmer",
                 stemmer=self.stemmer,
             )
 

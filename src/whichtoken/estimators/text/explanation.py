@@ -118,7 +118,7 @@ class TextExplanation(Explanation):
             probabilities=named_probabilities(self),
             score=self.decision,
             start=self.bias,
-            start_name="no token" if self.bias else "",
+            start_name="null token" if self.bias else "",
             change=_change(self),
             pieces=tuple(_pieces(self.text, reasons, struck)),
             headings=("token", "count", "attention", f"adds to {self.label}"),

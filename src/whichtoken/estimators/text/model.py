@@ -417,7 +417,7 @@ class TextModel(FittedText, SavesExplainer):
         )
         share = isinstance(given, float | int) and not isinstance(given, bool) and 0 < given < 1
         if not (given is None or given == "f1" or costs or share):
-            wanted = "a probability between 0 and 1, 'f1', or the two costs of an error, such as (1, 5)"
+            wanted = "a probability between 0 and 1, 'f1', or two costs of errors, such as 1 and 5"
             raise UsageError(f"{{threshold}} must be {wanted}", threshold=given)
 
     def _check_parameters(self) -> None:
