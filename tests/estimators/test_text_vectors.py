@@ -456,7 +456,7 @@ def test_a_folder_with_vectors_and_an_encoder_gives_the_same_model_back(tmp_path
     again = TextClassifier.load(tmp_path / "model", **given)
     np.testing.assert_array_equal(again.decision_function(UNSEEN), model.decision_function(UNSEEN))
     limits = json.loads((tmp_path / "model" / "model-card.json").read_text())["limits"]
-    assert "Words that neither the training texts nor the vectors hold are ignored by all but the encoder." in limits
+    assert "Words that neither the training texts nor the vectors contain are ignored by all but the encoder." in limits
 
 
 @pytest.mark.parametrize(

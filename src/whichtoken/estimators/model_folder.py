@@ -470,7 +470,7 @@ class DataCard:
 
 def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) -> dict[str, Any]:
     """What is known of every model: its kind, settings, versions and limits."""
-    known = f"neither {TEXTS} nor the vectors hold" if parameters.get("vectors") else f"{TEXTS} do not hold"
+    known = f"neither {TEXTS} nor the vectors contain" if parameters.get("vectors") else f"{TEXTS} do not contain"
     by = " by all but the encoder" if parameters.get("encoder") else ""
     return {
         "format": "whichtoken-model-card",

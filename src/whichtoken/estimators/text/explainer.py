@@ -273,7 +273,7 @@ def _compare(model: TextModel, smaller: TextModel, kept: NDArray[np.bool_], text
 
 def _notes(left_out: Mapping[str, Sequence[str]], compared: int, changed: int) -> list[str]:
     """What the page says of what it does not hold, without naming any of it."""
-    said = [f"{pluralize(len(names), 'token')} of the model left out: {reason}." for reason, names in left_out.items()]
+    said = [f"{pluralize(len(names), 'token')} of the model left out ({reason})." for reason, names in left_out.items()]
     if left_out and compared:
         said.append(f"The page decides {changed} of {pluralize(compared, 'text')} differently from the whole model.")
     return said

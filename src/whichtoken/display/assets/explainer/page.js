@@ -67,7 +67,7 @@ function contributionsOf(found) {
   const heads = ["token", "count", "attention", `adds to ${found.label}`], [top, rest] = split(found.reasons, TOP);
   const row = ({ name, count, attention, contribution }) => [name, count, attention.toFixed(3), signed(contribution)];
   const sum = (reasons) => signed(reasons.reduce((total, { contribution }) => total + contribution, 0));
-  const sums = [...(rest.length ? [[counted(rest.length, "other"), sum(rest)]] : []), ...(found.bias ? [["no token", signed(found.bias)]] : []), [`together, for ${found.label}`, signed(found.decision)]];
+  const sums = [...(rest.length ? [[counted(rest.length, "other"), sum(rest)]] : []), ...(found.bias ? [["null token", signed(found.bias)]] : []), [`together, for ${found.label}`, signed(found.decision)]];
   const made = make("div", "contributions", table(heads, top.map(row), sums));
   if (rest.length) {
     const more = make("details", "", make("summary", "", `The other ${counted(rest.length, "token")}`));
