@@ -143,7 +143,7 @@ class TextPipeline(Shown):
         if self.stemmer is None or self.word_pieces is not None:
             return
         counts, script = (
-            np.bincount(tokens.ids, minlength=len(tokens.names)),
+            tokens.occurrences,
             _LANGUAGES["scripts"].get(self.stemmer, "LATIN"),
         )
         letters = [unicodedata.name(name[:1], "") if name[:1].isalpha() else None for name in tokens.names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Self
 
@@ -184,6 +184,11 @@ class TokenSequences(RaggedArray):
         return TokenSequences(_join(ids, np.int32), _join(lengths, np.int64), names)
 
     @property
+    def occurrences(self) -> Ints:
+        """How often each name occurs, (names,)."""
+        return np.bincount(self.ids, minlength=len(self.names))
+
+    @property
     def texts(self) -> Ints:
         """The text that each token stands in."""
         return np.repeat(np.arange(len(self)), self.lengths)
@@ -223,38 +228,58 @@ class TokenSequences(RaggedArray):
 
         Longer ones are those of tokens whose `reach` is all that long. Shorter ones come first, then the alphabet decides.
         """
-        vocabulary: list[str] = []
-        singles = np.arange(len(self.names))
-        lengths = np.array([ngrams if reach is None else max(ngrams, reach(name)) for name in self.names], np.int64)
-        for n in range(1, int(lengths.max(initial=ngrams)) + 1):
-            keys: list[Ints] = []
-            totals: list[Ints] = []
-            for part in self.parts():
-                found, first = part.keys(n, len(self.names))
-                if n > ngrams:
-                    far = np.logical_and.reduce([lengths[part.ids[first + shift]] >= n for shift in range(n)])
-                    found, first = found[far], first[far]
-                # the key of a single token is its number: nothing to sort
-                values, codes = (singles, found) if n == 1 else np.unique(found, return_inverse=True)
-                if by_text:
-                    codes = count_ids(part.texts[first], codes, (len(part), len(values))).indices
-                counts = np.bincount(codes, minlength=len(values))
-                if n == 1 and totals:
-                    totals[0] += counts
-                else:
-                    keys.append(values)
-                    totals.append(counts)
-            every, places = np.unique(_join(keys, np.int64), return_inverse=True)
-            total = np.bincount(places, _join(totals, np.int64), minlength=len(every))
-            vocabulary += sorted(self._spell(every[total >= least], n))
-        return tuple(vocabulary)
+        return frequent_ngrams(self.names, partial(self.tally, by_text=by_text), ngrams, least, reach)
 
-    def _spell(self, keys: Ints, n: int) -> list[str]:
-        digits = []
-        for _ in range(n):
-            keys, digit = np.divmod(keys, len(self.names))
-            digits.append([self.names[i] for i in digit])
-        return [" ".join(names) for names in zip(*reversed(digits), strict=True)]
+    def tally(self, n: int, reaches: Ints | None, by_text: bool) -> tuple[Ints, Ints]:
+        """Keys of the n-grams, ascending, and how often each occurs, or in how many texts; of tokens that reach so far."""
+        singles = np.arange(len(self.names))
+        found = [(singles, np.zeros(len(singles), np.int64))] if n == 1 else []
+        for part in self.parts():
+            keys, first = part.keys(n, len(self.names))
+            if reaches is not None:
+                far = np.logical_and.reduce([reaches[part.ids[first + shift]] >= n for shift in range(n)])
+                keys, first = keys[far], first[far]
+            # the key of a single token is its number: nothing to sort
+            values, codes = (singles, keys) if n == 1 else np.unique(keys, return_inverse=True)
+            if by_text:
+                codes = count_ids(part.texts[first], codes, (len(part), len(values))).indices
+            found.append((values, np.bincount(codes, minlength=len(values))))
+            if n == 1:
+                found = [add_tallies(found)]
+        return add_tallies(found)
+
+
+def add_tallies(tallies: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Several tallies as one."""
+    keys = [keys for keys, _ in tallies]
+    if keys and all(len(some) == len(keys[0]) and (some == keys[0]).all() for some in keys):  # single tokens
+        return keys[0], np.sum([totals for _, totals in tallies], axis=0)
+    every, places = np.unique(_join(keys, np.int64), return_inverse=True)
+    return every, np.bincount(places, _join([totals for _, totals in tallies], np.int64), len(every)).astype(np.int64)
+
+
+def frequent_ngrams(
+    names: Sequence[str],
+    tally: Callable[[int, Ints | None], tuple[Ints, Ints]],
+    ngrams: int,
+    least: int,
+    reach: Callable[[str], int] | None,
+) -> tuple[str, ...]:
+    """The n-grams whose totals are large enough, n = 1..ngrams or as far as tokens reach."""
+    reaches = np.array([ngrams if reach is None else max(ngrams, reach(name)) for name in names], np.int64)
+    vocabulary: list[str] = []
+    for n in range(1, int(reaches.max(initial=ngrams)) + 1):
+        keys, totals = tally(n, reaches if n > ngrams else None)
+        vocabulary += sorted(_spell(keys[totals >= least], n, names))
+    return tuple(vocabulary)
+
+
+def _spell(keys: Ints, n: int, names: Sequence[str]) -> list[str]:
+    digits = []
+    for _ in range(n):
+        keys, digit = np.divmod(keys, len(names))
+        digits.append([names[i] for i in digit])
+    return [" ".join(grams) for grams in zip(*reversed(digits), strict=True)]
 
 
 @dataclass(frozen=True)

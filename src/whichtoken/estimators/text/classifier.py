@@ -26,10 +26,12 @@ from whichtoken.estimators.common import (
     refuse_several,
     several_labels,
 )
+from whichtoken.estimators.text.blocks import row_blocks
 from whichtoken.estimators.text.counting import (
     CELLS,
     Documents,
     Vocabulary,
+    collected,
     count_documents,
     document_frequency,
     encode_classes,
@@ -37,7 +39,6 @@ from whichtoken.estimators.text.counting import (
     learn_counts,
     leave_out_rare_classes,
     listed_texts,
-    row_blocks,
     vectors_of_tokens,
 )
 from whichtoken.estimators.text.learning import (
@@ -209,6 +210,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
             embeddings, X = source_encoder(self.encoder), listed_texts(X)
             texts = X
         counts, copies = learn_counts(self, X, y, vectors)
+        counts = collected(counts)
         labels = self._learn_labels(y, counts.shape[0], classes)
         frequent = np.arange(counts.shape[1])
         if vectors is not None:

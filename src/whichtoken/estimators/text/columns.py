@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from whichtoken.display.shown import Shown
 from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns
 from whichtoken.estimators.common import is_partitioned
-from whichtoken.estimators.text.counting import compute_for_fit, table_of
+from whichtoken.estimators.text.blocks import compute_for_fit
+from whichtoken.estimators.text.counting import table_of
 
 Array = NDArray[np.float64]
 
@@ -63,7 +64,9 @@ class TextTable:
         text = text or others[0]
         reader = ColumnReader(Path("X"), columns)
         beside = table[list(columns)]
-        reader.add(compute_for_fit(X, beside)[0].reset_index(drop=True) if distributed else beside.to_pandas())
+        if distributed:
+            beside = compute_for_fit(beside, names=names)[0].reset_index(drop=True)
+        reader.add(beside if distributed else beside.to_pandas())
         return cls(table[text] if distributed else table[text].to_list(), reader.finish(learned=learned), text)
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, wraps
 from itertools import chain, compress
 from pathlib import Path
@@ -19,11 +19,12 @@ from whichtoken.attention import pool_weights
 from whichtoken.checks import check_sparse
 from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
 from whichtoken.datasets.text_pipeline import TextPipeline
-from whichtoken.datasets.token_counts import NGramTable, TokenSequences
+from whichtoken.datasets.token_counts import NGramTable, TokenSequences, add_tallies, frequent_ngrams
 from whichtoken.datasets.word_split import Places, text_chunks
 from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError
 from whichtoken.estimators.common import is_partitioned
+from whichtoken.estimators.text.blocks import BLOCK, DaskRows, compute_for_fit, merged, persist_for_fit, sum_blocks
 from whichtoken.reading import read_text, readable
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-BLOCK = 1 << 16  # documents worked on together, where that saves temporary arrays
-CELLS = 1 << 22  # counts, likewise
-MERGED = 8  # vocabularies of Dask partitions that are merged at a time
+CELLS = 1 << 22  # counts worked on together, where that saves temporary arrays
 MANY = 100  # distinct documents from which on copies do not count for min_df
 
 
@@ -90,12 +89,6 @@ def attention_shares(amounts: sparse.csr_array, selection: Array, log_null: floa
             )
         heads.append(sparse.csr_array((shares, amounts.indices, amounts.indptr), shape=amounts.shape))
     return heads[0] if len(heads) == 1 else sparse.csr_array(sparse.hstack(heads, format="csr"))
-
-
-def row_blocks(matrix: sparse.csr_array) -> Iterator[sparse.csr_array]:
-    """Some rows at a time, for sums whose temporary arrays would else be as large as the matrix."""
-    for start in range(0, matrix.shape[0], BLOCK):
-        yield matrix[start : start + BLOCK]
 
 
 class Tokenizer(Protocol):
@@ -199,20 +192,19 @@ class Vocabulary:
 
         With vectors the counts have one more column, which stands for all words that have a vector and are in no text.
         """
-        sequences = distributed_tokens(tokenizer, texts) if is_partitioned(texts) else tokenizer.tokens(texts)
+        sequences: Any = DaskTokens.of(tokenizer, texts) if is_partitioned(texts) else tokenizer.tokens(texts)
+        distributed = isinstance(sequences, DaskTokens)
         if isinstance(tokenizer, TextPipeline):
             tokenizer.check_language(sequences)
-        copies = duplicate_groups(text_signatures(sequences))[1]
+        copies = sequences.copies() if distributed else duplicate_groups(text_signatures(sequences))[1]
         first = np.unique(copies, return_index=True)[1]
         # copies count once: else each word of a text that stands there twice would be one of two texts
         counted_in = sequences.rows(first) if MANY <= len(first) < len(copies) else sequences
         names = counted_in.frequent(ngrams, min_df, by_text=True, reach=getattr(tokenizer, "reach", None))
-        if not len(sequences.ids):
-            raise ValueError(
-                f"none of {pluralize(len(sequences.lengths), 'document')} contains a token; check the documents"
-            )
+        if not sequences.occurrences.any():
+            raise ValueError(f"none of {pluralize(len(copies), 'document')} contains a token; check the documents")
         if not names:
-            raise ValueError(f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it")
+            raise ValueError(f"min_df={min_df} leaves no token of {len(copies)} documents; lower it")
         if vectors is not None:
             words, alone = sequences.names, token_vectors(tokenizer, vectors)[0]
             others = [word for word in words if word not in alone]
@@ -223,8 +215,9 @@ class Vocabulary:
                 )
             names = with_words(names, known)
         vocabulary = cls(tokenizer, names)
-        counts = vocabulary.table.count(sequences)
+        counts = sequences.count(vocabulary.table) if distributed else vocabulary.table.count(sequences)
         if vectors is not None:
+            counts = collected(counts)
             counts.resize(counts.shape[0], len(names) + 1)
         return vocabulary, counts, copies
 
@@ -411,10 +404,11 @@ def inverse_document_frequency(counts: sparse.csr_array) -> NDArray[np.float64]:
 
 def document_frequency(counts: sparse.csr_array) -> NDArray[np.int64]:
     """Documents that hold each token, (|S|,)."""
-    holders = np.zeros(counts.shape[1], np.int64)
-    for block in row_blocks(counts):
-        holders += np.bincount(block.indices, minlength=counts.shape[1])
-    return holders
+    return np.asarray(sum_blocks(counts, _holders))
+
+
+def _holders(counts: sparse.csr_array) -> NDArray[np.int64]:
+    return np.bincount(counts.indices, minlength=counts.shape[1])
 
 
 def tokenizer_of(model: TextModel) -> Tokenizer:
@@ -539,38 +533,61 @@ def _non_negative(counts: Any) -> sparse.csr_array:
 # or a frame of one column holds texts. A worker that dies costs the time of its partitions.
 
 
-def distributed_tokens(tokenizer: Tokenizer, X: Any) -> TokenSequences:
-    """Tokens of all texts, in the order of the partitions: split and numbered on the workers.
+@dataclass(frozen=True, eq=False)
+class DaskTokens:
+    """What a fit asks of the tokens of all texts, which stay with the workers: only vocabularies and tallies are merged."""
 
-    Only vocabularies are merged there, some at a time: no task needs the tokens of more than one partition.
-    """
-    from dask.delayed import delayed
+    parts: DaskRows  # of `TokenSequences`, each with numbers of its own
+    every: Any  # names of all, with the workers
+    names: list[str]
+    kept: NDArray[np.bool_]  # texts that are tallied, (n,)
 
-    split, merge, number = delayed(_tokens_of_part), delayed(_merged), delayed(_numbered)
-    parts = [split(tokenizer, part, place, __version__) for place, part in enumerate(X.to_delayed())]
-    names = [merge([part]) for part in parts]
-    while len(names) > 1:
-        names = [merge(names[first : first + MERGED]) for first in range(0, len(names), MERGED)]
-    every, *found = compute_for_fit(X, names[0], *(number(part, names[0]) for part in parts))
-    ids, lengths = map(np.concatenate, zip(*found, strict=True))
-    return TokenSequences(ids, lengths, every.names)
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, X: Any) -> DaskTokens:
+        """Split the texts where they are; the names are merged some partitions at a time."""
+        from dask.delayed import delayed
+
+        split, size, names_of = delayed(_tokens_of_part), delayed(len), delayed(_names)
+        columns = (getattr(X, "name", None), *getattr(X, "columns", ()))
+        parts = [split(tokenizer, part, place, __version__) for place, part in enumerate(X.to_delayed())]
+        every = merged([names_of(part) for part in parts], _merged_names)
+        *parts, every = persist_for_fit(*parts, every, names=columns)
+        names, *sizes = compute_for_fit(every, *map(size, parts), names=columns)
+        return cls(DaskRows(parts, np.cumsum([0, *sizes]), 0), every, names, np.ones(sum(sizes), bool))
+
+    @property
+    def occurrences(self) -> NDArray[np.int64]:
+        """How often each name occurs, (names,)."""
+        return np.asarray(self.parts.sum(_occurrences, self.every))
+
+    def copies(self) -> NDArray[np.intp]:
+        """Groups of the texts with nearly the same words, (n,)."""
+        return duplicate_groups(*compute_for_fit(*self.parts.apply(text_signatures)))[1]
+
+    def rows(self, chosen: NDArray[np.intp]) -> DaskTokens:
+        """Some of the texts, for `frequent`."""
+        kept = np.zeros_like(self.kept)
+        kept[chosen] = True
+        return replace(self, kept=kept)
+
+    def frequent(
+        self, ngrams: int, least: int, *, by_text: bool, reach: Callable[[str], int] | None
+    ) -> tuple[str, ...]:
+        """As of `TokenSequences`."""
+        return frequent_ngrams(self.names, partial(self._tally, by_text), ngrams, least, reach)
+
+    def _tally(self, by_text: bool, n: int, reaches: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        tallies = self.parts.apply(_tally, self.every, n, reaches, by_text, by_row=[self.kept])
+        return compute_for_fit(merged(tallies, add_tallies))[0]  # type: ignore[no-any-return]
+
+    def count(self, table: NGramTable) -> DaskRows:
+        """Counts (n, |S|), which stay there."""
+        return replace(self.parts.map(_count, table), columns=len(table.vocabulary))
 
 
-def compute_for_fit(X: Any, *parts: Any) -> Any:
-    """What parts of X's graph give; what is wrong with its columns or its scheduler in a sentence."""
-    from dask.base import compute
-
-    try:
-        return compute(*parts)  # type: ignore[no-untyped-call]
-    except KeyError as error:
-        if error.args[0] not in (getattr(X, "name", None), *getattr(X, "columns", ())):
-            raise
-        raise UsageError(f"a partition has no column {error}; all partitions must have the same columns") from error
-    except Exception as error:
-        if not type(error).__module__.startswith("distributed"):
-            raise
-        lost = f"the Dask scheduler or its workers are gone ({type(error).__name__}); nothing was fitted, so fit again"
-        raise UsageError(lost) from error
+def collected(counts: Any) -> sparse.csr_array:
+    """Counts in this process."""
+    return counts[:] if isinstance(counts, DaskRows) else counts
 
 
 def _check_version(asked: str) -> None:
@@ -592,17 +609,31 @@ def _tokens_of_part(tokenizer: Tokenizer, part: Any, place: int, version: str) -
         raise ValueError(f"partition {place}: {error}") from error
 
 
-def _merged(parts: Sequence[TokenSequences]) -> TokenSequences:
-    """No texts, with the names of all."""
-    names = list(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
-    return TokenSequences(np.empty(0, np.int32), np.empty(0, np.int64), names)
+def _names(part: TokenSequences) -> list[str]:
+    return part.names
 
 
-def _numbered(part: TokenSequences, every: TokenSequences) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Tokens of a partition by their places among all names, and how many each of its texts has."""
-    places = dict(zip(every.names, range(len(every.names)), strict=True))
+def _merged_names(parts: Iterable[list[str]]) -> list[str]:
+    return list(dict.fromkeys(chain.from_iterable(parts)))
+
+
+def _numbered(part: TokenSequences, every: list[str]) -> TokenSequences:
+    """Tokens of a partition by their places among all names."""
+    places = dict(zip(every, range(len(every)), strict=True))
     own = np.fromiter(map(places.__getitem__, part.names), np.int32, len(part.names))
-    return own[part.ids], part.lengths
+    return TokenSequences(own[part.ids], part.lengths, every)
+
+
+def _occurrences(part: TokenSequences, every: list[str]) -> NDArray[np.int64]:
+    return _numbered(part, every).occurrences
+
+
+def _tally(part: TokenSequences, kept: NDArray[np.bool_], every: list[str], n: int, reaches: Any, by_text: bool) -> Any:
+    return _numbered(part, every).rows(kept).tally(n, reaches, by_text)
+
+
+def _count(part: TokenSequences, table: NGramTable) -> sparse.csr_array:
+    return table.count(part)
 
 
 def by_partition(method: Method) -> Method:

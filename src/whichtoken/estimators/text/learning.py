@@ -30,7 +30,8 @@ from scipy import sparse
 from scipy.special import expit, log_softmax, logit
 
 from whichtoken.display.shown import Shown
-from whichtoken.estimators.text.counting import BLOCK, Documents, attention_shares, row_blocks
+from whichtoken.estimators.text.blocks import BLOCK, row_blocks
+from whichtoken.estimators.text.counting import Documents, attention_shares
 from whichtoken.theory.trained_embeddings.score_descent import ScoreDescent, Scores, schedule
 
 if TYPE_CHECKING:

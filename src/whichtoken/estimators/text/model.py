@@ -21,8 +21,8 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
 from whichtoken.estimators.common import SavesExplainer, refuse_several
 from whichtoken.estimators.model_folder import OpenedFolder
+from whichtoken.estimators.text.blocks import BLOCK
 from whichtoken.estimators.text.counting import (
-    BLOCK,
     CallableTokenizer,
     FileTokenizer,
     Tokenizer,

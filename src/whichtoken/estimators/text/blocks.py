@@ -1,0 +1,130 @@
+"""Documents some at a time: of a matrix in memory, or by partition where Dask's workers hold them.
+
+What a fit needs of all documents is a sum over them: of counts, of losses with their slopes, of a matrix times a vector. So one
+solver serves both stores. Sums of partitions are added in their order, eight at a time, whichever worker has them: the result
+depends on the partitions and not on the workers. What a lost worker held is computed again from its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from whichtoken.errors import UsageError
+
+BLOCK = 1 << 16  # documents worked on together, where that saves temporary arrays
+MERGED = 8  # results of Dask partitions that are merged at a time
+
+
+@dataclass(frozen=True, eq=False)
+class DaskRows:
+    """A matrix whose rows stay with Dask's workers, by partition; or anything else that has rows."""
+
+    parts: Sequence[Any]  # delayed
+    starts: NDArray[np.int64]  # of the rows of each partition, (partitions + 1,)
+    columns: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.starts[-1]), self.columns
+
+    def __getitem__(self, rows: Any) -> sparse.csr_array:
+        """Some of the rows, in their order here, in this process."""
+        chosen = np.zeros(self.shape[0], bool)
+        chosen[rows] = True
+        return sparse.csr_array(sparse.vstack(compute_for_fit(*self.apply(_take, by_row=[chosen])), format="csr"))
+
+    def apply(self, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = ()) -> list[Any]:
+        """What a function will give for each partition, its own rows of some arrays, and what all of them need."""
+        from dask.delayed import delayed
+
+        call, shared = delayed(function), tuple(delayed(item, traverse=False) for item in shared)
+        ends = zip(self.starts, self.starts[1:], strict=False)
+        rows = [[array[first:last] for array in by_row] for first, last in ends]
+        return [call(part, *own, *shared) for part, own in zip(self.parts, rows, strict=True)]
+
+    def map(self, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = ()) -> DaskRows:
+        """What it gives, with the workers for as long as it is needed."""
+        return replace(self, parts=persist_for_fit(*self.apply(function, *shared, by_row=by_row)))
+
+    def sum(self, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = ()) -> Any:
+        """The sum of what it gives: an array, or a tuple of such."""
+        return compute_for_fit(merged(self.apply(function, *shared, by_row=by_row), _sum))[0]
+
+
+def sum_blocks(matrix: Any, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = ()) -> Any:
+    """The sum over blocks of rows of what a function gives for a block, its rows of some arrays, and what all of them need."""
+    if isinstance(matrix, DaskRows):
+        return matrix.sum(function, *shared, by_row=by_row)
+    return _sum(
+        function(matrix[rows], *(array[rows] for array in by_row), *shared)
+        for rows in (slice(first, first + BLOCK) for first in range(0, max(matrix.shape[0], 1), BLOCK))
+    )
+
+
+def map_rows(matrix: Any, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = ()) -> Any:
+    """What a function gives for the rows of a matrix, where they are."""
+    if isinstance(matrix, DaskRows):
+        return matrix.map(function, *shared, by_row=by_row)
+    return function(matrix, *by_row, *shared)
+
+
+def row_blocks(matrix: sparse.csr_array) -> Iterator[sparse.csr_array]:
+    """Some rows at a time, for sums whose temporary arrays would else be as large as the matrix."""
+    for start in range(0, matrix.shape[0], BLOCK):
+        yield matrix[start : start + BLOCK]
+
+
+def _sum(parts: Iterable[Any]) -> Any:
+    """In their order."""
+    return reduce(lambda one, two: tuple(map(add, one, two)) if isinstance(one, tuple) else one + two, parts)
+
+
+def _take(part: Any, chosen: NDArray[np.bool_]) -> Any:
+    return part[chosen]
+
+
+def merged(parts: Sequence[Any], merge: Callable[[Sequence[Any]], Any]) -> Any:
+    """All parts as one, some neighbors at a time."""
+    from dask.delayed import delayed
+
+    call = delayed(merge)
+    while len(parts) > 1:
+        parts = [call(parts[first : first + MERGED]) for first in range(0, len(parts), MERGED)]
+    return parts[0]
+
+
+def compute_for_fit(*parts: Any, names: Sequence[Any] = ()) -> Any:
+    """What parts of a Dask graph give; what is wrong with its columns, of these names, or its scheduler in a sentence."""
+    return _ask("compute", parts, names)
+
+
+def persist_for_fit(*parts: Any, names: Sequence[Any] = ()) -> Any:
+    """The same parts, which the workers compute now and keep for as long as they are needed here."""
+    return _ask("persist", parts, names)
+
+
+def _ask(verb: str, parts: Sequence[Any], names: Sequence[Any] = ()) -> Any:
+    import dask
+
+    try:
+        # the labels are part of the graph, so that a worker that takes over has them
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+            return getattr(dask, verb)(*parts)
+    except KeyError as error:
+        if error.args[0] not in names:
+            raise
+        raise UsageError(f"a partition has no column {error}; all partitions must have the same columns") from error
+    except Exception as error:
+        if not type(error).__module__.startswith("distributed"):
+            raise
+        lost = f"the Dask scheduler or its workers are gone ({type(error).__name__}); nothing was fitted, so fit again"
+        raise UsageError(lost) from error
