@@ -7,7 +7,7 @@ depends on the partitions and not on the workers. What a lost worker held is com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -48,12 +48,24 @@ class DaskRows:
 
         call, shared = delayed(function), tuple(delayed(item, traverse=False) for item in shared)
         ends = zip(self.starts, self.starts[1:], strict=False)
-        rows = [[array[first:last] for array in by_row] for first, last in ends]
+        rows = [[None if array is None else array[first:last] for array in by_row] for first, last in ends]
         return [call(part, *own, *shared) for part, own in zip(self.parts, rows, strict=True)]
 
-    def map(self, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = ()) -> DaskRows:
-        """What it gives, with the workers for as long as it is needed."""
-        return replace(self, parts=persist_for_fit(*self.apply(function, *shared, by_row=by_row)))
+    def map(
+        self, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = (), columns: int | None = None
+    ) -> DaskRows:
+        """What it gives, computed whenever it is asked for; with another number of columns where that is given."""
+        width = self.columns if columns is None else columns
+        return replace(self, parts=self.apply(function, *shared, by_row=by_row), columns=width)
+
+    def keep(self) -> DaskRows:
+        """The same, computed once; the workers keep it for as long as it is needed here."""
+        return replace(self, parts=persist_for_fit(*self.parts))
+
+    def where(self, chosen: NDArray[np.bool_]) -> DaskRows:
+        """Some of the rows, where they are."""
+        ends = np.cumsum([0, *chosen])[self.starts]
+        return replace(self.map(_take, by_row=[chosen]), starts=ends).keep()
 
     def sum(self, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = ()) -> Any:
         """The sum of what it gives: an array, or a tuple of such."""
@@ -65,22 +77,18 @@ def sum_blocks(matrix: Any, function: Callable[..., Any], *shared: Any, by_row: 
     if isinstance(matrix, DaskRows):
         return matrix.sum(function, *shared, by_row=by_row)
     return _sum(
-        function(matrix[rows], *(array[rows] for array in by_row), *shared)
+        function(matrix[rows], *(None if array is None else array[rows] for array in by_row), *shared)
         for rows in (slice(first, first + BLOCK) for first in range(0, max(matrix.shape[0], 1), BLOCK))
     )
 
 
-def map_rows(matrix: Any, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = ()) -> Any:
+def map_rows(
+    matrix: Any, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = (), columns: int | None = None
+) -> Any:
     """What a function gives for the rows of a matrix, where they are."""
     if isinstance(matrix, DaskRows):
-        return matrix.map(function, *shared, by_row=by_row)
+        return matrix.map(function, *shared, by_row=by_row, columns=columns)
     return function(matrix, *by_row, *shared)
-
-
-def row_blocks(matrix: sparse.csr_array) -> Iterator[sparse.csr_array]:
-    """Some rows at a time, for sums whose temporary arrays would else be as large as the matrix."""
-    for start in range(0, matrix.shape[0], BLOCK):
-        yield matrix[start : start + BLOCK]
 
 
 def _sum(parts: Iterable[Any]) -> Any:
@@ -108,7 +116,7 @@ def compute_for_fit(*parts: Any, names: Sequence[Any] = ()) -> Any:
 
 
 def persist_for_fit(*parts: Any, names: Sequence[Any] = ()) -> Any:
-    """The same parts, which the workers compute now and keep for as long as they are needed here."""
+    """The same parts, computed once."""
     return _ask("persist", parts, names)
 
 

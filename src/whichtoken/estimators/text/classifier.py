@@ -26,12 +26,14 @@ from whichtoken.estimators.common import (
     refuse_several,
     several_labels,
 )
-from whichtoken.estimators.text.blocks import row_blocks
+from whichtoken.estimators.text import learning
+from whichtoken.estimators.text.blocks import DaskRows, map_rows, sum_blocks
 from whichtoken.estimators.text.counting import (
-    CELLS,
     Documents,
     Vocabulary,
+    amounts_of,
     collected,
+    columns_of,
     count_documents,
     document_frequency,
     encode_classes,
@@ -210,7 +212,8 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
             embeddings, X = source_encoder(self.encoder), listed_texts(X)
             texts = X
         counts, copies = learn_counts(self, X, y, vectors)
-        counts = collected(counts)
+        if counts.shape[0] <= learning.ENOUGH_TO_CHOOSE or self.n_queries > 1 or self.dim is not None:
+            counts = collected(counts)
         labels = self._learn_labels(y, counts.shape[0], classes)
         frequent = np.arange(counts.shape[1])
         if vectors is not None:
@@ -223,7 +226,8 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         elif self.min_class > 1:
             kept = leave_out_rare_classes(self, labels)
             beside = None if beside is None else beside[kept]
-            counts, labels, weights, copies = counts[kept], labels[kept], weights[kept], copies[kept]
+            counts = counts.where(kept) if isinstance(counts, DaskRows) else counts[kept]
+            labels, weights, copies = labels[kept], weights[kept], copies[kept]
             texts = [text for text, keep in zip(texts, kept, strict=False) if keep]
             together = None if together is None else together[kept]
         codes = labels if several else encode_classes(labels, counts.shape[0], self.classes_)
@@ -273,7 +277,9 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         self.vocabulary_ = self._vocabulary.names
         known = np.flatnonzero(np.isin(columns, frequent))
         columns = np.append(columns, np.arange(len(every.names), counts.shape[1]))
-        words = self._fit_tokens(counts[:, columns], codes, weights, groups, copies, stream, vectors, known, beside)
+        words = self._fit_tokens(
+            columns_of(counts, columns), codes, weights, groups, copies, stream, vectors, known, beside
+        )
         if not self.choice_.losses or PAIRS_EARN * self.choice_.held_out <= fitted["choice_"].held_out:
             return words
         self.__dict__.update(fitted)
@@ -393,11 +399,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         embedding: NDArray[np.float32] | None = None,
     ) -> Documents:  # fmt: skip
         """What a fit sees: the start of the attention is part of the amounts."""
-        amounts = self._amounts(counts)
-        if start is not None:
-            for first in range(0, len(amounts.data), CELLS):
-                cells = slice(first, first + CELLS)
-                amounts.data[cells] *= start[amounts.indices[cells]]
+        amounts = map_rows(counts, amounts_of, self._log_counts, start)
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, self.classes_[labels])
         return Documents(amounts, labels, weights, len(self.classes_), embedding)
@@ -474,24 +476,18 @@ def token_statistics(counts: sparse.csr_array, labels: NDArray[Any], classes: in
 
     Of several labels, a last column is for all documents; of numbers, the classes are below and above the mean.
     """
+    return tuple(sum_blocks(counts, _statistics, classes, by_row=[labels]))
+
+
+def _statistics(counts: sparse.csr_array, labels: NDArray[Any], classes: int) -> tuple[Array, ...]:
     if labels.ndim == 1:
         of_class = np.eye(classes)[(labels > 0).astype(np.int64) if labels.dtype.kind == "f" else labels]
     else:
         of_class = np.hstack([labels, np.ones((len(labels), 1))])
-        classes += 1
-    tokens = counts.shape[1]
-    totals, shares, sizes = np.zeros((tokens, classes)), np.zeros((tokens, classes)), np.zeros(classes)
-    holders = np.zeros(tokens)
-    first = 0
-    for block in row_blocks(counts):
-        members = of_class[first : first + block.shape[0]]  # (n, classes)
-        lengths = block.sum(axis=1)
-        totals += block.T @ members
-        shares += (sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ block).T @ members
-        sizes += members.sum(axis=0)
-        holders += np.bincount(block.indices, minlength=tokens)
-        first += block.shape[0]
-    return totals, shares, sizes, holders
+    lengths = counts.sum(axis=1)
+    shares = sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ counts
+    holders = np.bincount(counts.indices, minlength=counts.shape[1]).astype(np.float64)
+    return counts.T @ of_class, shares.T @ of_class, of_class.sum(axis=0), holders
 
 
 def bootstrap_importance(model: TextClassifier, X: Any, y: Any, repeats: int, level: float) -> pd.DataFrame:

@@ -68,12 +68,16 @@ class Documents:
     @property
     def mean_mass(self) -> float:
         """Mean over documents of the sum of their amounts: the unit of the null token."""
-        return float(np.mean(self.amounts.sum(axis=1))) or 1.0
+        return float(sum_blocks(self.amounts, _mass) / len(self.labels)) or 1.0
 
     def part(self, rows: NDArray[np.int64]) -> Documents:
         """Some of them."""
         columns = None if self.columns is None else self.columns[rows]
         return Documents(self.amounts[rows], self.labels[rows], self.weights[rows], self.classes, self.vectors, columns)
+
+
+def _mass(amounts: sparse.csr_array) -> float:
+    return float(amounts.sum(axis=1).sum())
 
 
 def attention_shares(amounts: sparse.csr_array, selection: Array, log_null: float) -> sparse.csr_array:
@@ -89,6 +93,18 @@ def attention_shares(amounts: sparse.csr_array, selection: Array, log_null: floa
             )
         heads.append(sparse.csr_array((shares, amounts.indices, amounts.indptr), shape=amounts.shape))
     return heads[0] if len(heads) == 1 else sparse.csr_array(sparse.hstack(heads, format="csr"))
+
+
+def amounts_of(counts: sparse.csr_array, logarithmic: bool, start: Array | None = None) -> sparse.csr_array:
+    """What enters the softmax in place of the counts, with the start of the attention, (|S|,), as a factor."""
+    data = counts.data.astype(np.float64)
+    if logarithmic:
+        data += 1
+        np.log2(data, out=data)
+    for first in range(0, len(data) if start is not None else 0, CELLS):
+        cells = slice(first, first + CELLS)
+        data[cells] *= start[counts.indices[cells]]  # type: ignore[index]
+    return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)
 
 
 class Tokenizer(Protocol):
@@ -582,12 +598,19 @@ class DaskTokens:
 
     def count(self, table: NGramTable) -> DaskRows:
         """Counts (n, |S|), which stay there."""
-        return replace(self.parts.map(_count, table), columns=len(table.vocabulary))
+        return self.parts.map(_count, table, columns=len(table.vocabulary)).keep()
 
 
 def collected(counts: Any) -> sparse.csr_array:
     """Counts in this process."""
     return counts[:] if isinstance(counts, DaskRows) else counts
+
+
+def columns_of(counts: Any, columns: NDArray[np.int64]) -> Any:
+    """Some columns, where the counts are."""
+    if isinstance(counts, DaskRows):
+        return counts.map(columns_of, columns, columns=len(columns)).keep()
+    return counts[:, columns]
 
 
 def _check_version(asked: str) -> None:

@@ -30,7 +30,7 @@ from scipy import sparse
 from scipy.special import expit, log_softmax, logit
 
 from whichtoken.display.shown import Shown
-from whichtoken.estimators.text.blocks import BLOCK, row_blocks
+from whichtoken.estimators.text.blocks import DaskRows, map_rows, sum_blocks
 from whichtoken.estimators.text.counting import Documents, attention_shares
 from whichtoken.theory.trained_embeddings.score_descent import ScoreDescent, Scores, schedule
 
@@ -42,6 +42,7 @@ ReadoutLoss = Literal["logistic", "squared_hinge", "squared"]
 
 TOLERANCE = 1e-5  # gap over the objective
 MOST_PASSES, MOST_VISITS = 60, 500_000  # over all documents, or of a few, before Newton's method takes over
+EXACT = 1e-12  # gap of Newton's method on Dask, which costs it few steps: values to a millionth of the largest
 MOST_STEPS, TIGHTER = 200, 4  # steps of that, and how often it tries again with a smaller slope in view
 
 
@@ -64,7 +65,9 @@ class RidgeProblem:
     @property
     def features(self) -> sparse.csr_array:
         """All features in one matrix, (n, |S| [+ dim])."""
-        return self.shares if self.dense is None else beside(self.shares, self.dense)
+        if self.dense is None:
+            return self.shares
+        return map_rows(self.shares, beside, by_row=[self.dense], columns=self.shares.shape[1] + self.dense.shape[1])
 
 
 def beside(shares: sparse.csr_array, dense: NDArray[Any]) -> sparse.csr_array:
@@ -79,11 +82,11 @@ class SolvedValues:
     values: Array  # g, (|S|,)
     bias: float
     gap: float  # to the minimum, at most, relative to the objective
-    slopes: Array  # of the losses, negative: the dual variables over their bounds, (n,)
+    slopes: Array  # of the losses, negative: the dual variables over their bounds, (n,); of documents on Dask (0,)
 
 
-def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: Array | None = None) -> SolvedValues:
-    """The minimizer, up to `tolerance` times the objective; `near` are the slopes of a similar problem, if they are known."""
+def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: SolvedValues | None = None) -> SolvedValues:
+    """The minimizer, up to `tolerance` times the objective; `near` is the solution of a similar problem, if one is known."""
     from whichtoken.estimators.text.dual_ascent_kernels import ascend
 
     shares, nothing = problem.shares, np.empty((problem.shares.shape[0], 0), np.float32)
@@ -94,12 +97,11 @@ def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: Arra
     mean = np.zeros(tokens) if problem.mean is None else problem.mean
     start = np.zeros(tokens) if problem.values is None else problem.values
     rows = problem.rows[problem.bounds[problem.rows] > 0]
-    if problem.loss == "squared":
-        return _newton(problem, rows, spread, mean, start, tolerance)
+    if problem.loss == "squared" or isinstance(shares, DaskRows):
+        return _newton(problem, rows, spread, mean, start, tolerance, near)
     values, logistic = start.copy(), problem.loss == "logistic"
-    if near is None:
-        near = np.full(len(problem.bounds), 0.5 if logistic else 0.0)
-    duals = problem.bounds * (near.clip(1e-9, 1 - 1e-9) if logistic else near)
+    slopes = np.full(len(problem.bounds), 0.5 if logistic else 0.0) if near is None else near.slopes
+    duals = problem.bounds * (slopes.clip(1e-9, 1 - 1e-9) if logistic else slopes)
     bias, gap = ascend(
         shares.indptr.astype(np.int64), shares.indices.astype(np.int32, copy=False), shares.data, dense, rows.copy(),
         problem.signs, problem.bounds, spread[:tokens], spread[-2], spread[-1], mean, values, problem.bias,
@@ -132,42 +134,113 @@ def output_slopes(outputs: Array, signs: Array, loss: ReadoutLoss) -> tuple[Arra
     return signs * slopes, bends
 
 
+@dataclass(frozen=True, eq=False)
+class LossBlock:
+    """Some documents of a problem, of which a function of the values is asked: all that are here, or those of a partition."""
+
+    shares: sparse.csr_array  # with all features
+    signs: Array | float  # 1 for numbers
+    weights: Array  # of the losses, or of their curvatures
+    offset: Array  # the margins of values of 0
+    loss: ReadoutLoss
+
+    @classmethod
+    def of(
+        cls, shares: sparse.csr_array, signs: Array, bounds: Array, loss: ReadoutLoss, start: Array, bias: float
+    ) -> Self:
+        """The margins are relative to a start."""
+        signs, wanted = (np.ones(len(signs)), signs) if loss == "squared" else (signs, 0.0)
+        return cls(shares, signs, bounds, signs * (shares @ start + bias) - wanted, loss)
+
+    def sum(self, function: Callable[..., Any], *shared: Any) -> Any:
+        """As of `DaskRows`."""
+        return function(self, *shared)
+
+    def map(self, function: Callable[..., Any], *shared: Any) -> Any:
+        """As of `DaskRows`."""
+        return function(self, *shared)
+
+    def keep(self) -> Self:
+        """As of `DaskRows`."""
+        return self
+
+    def margins(self, values: Array, bias: float) -> Array:
+        """Of the losses, (n,)."""
+        return np.asarray(self.offset + self.outputs(values, bias))
+
+    def outputs(self, values: Array, bias: float) -> Array:
+        """What values add to the margins, (n,)."""
+        return np.asarray(self.signs * (self.shares @ values + bias))
+
+    def objective(self, values: Array, bias: float) -> tuple[float, Array, float]:
+        """The sum of the losses and its slopes in the values and in the bias."""
+        m = self.margins(values, bias)
+        losses = np.logaddexp(0, -m) if self.loss == "logistic" else np.maximum(1 - m, 0) ** 2
+        losses = m**2 / 2 if self.loss == "squared" else losses
+        return float(self.weights @ losses), *self._pull_back(self.weights * loss_slopes(m, self.loss)[0])
+
+    def curved(self, values: Array, bias: float) -> Self:
+        """The same documents with the curvatures of their losses as weights."""
+        return replace(self, weights=self.weights * loss_slopes(self.margins(values, bias), self.loss)[1])
+
+    def hessian_product(self, values: Array, bias: float) -> tuple[Array, float]:
+        """Of curved documents, in the values and in the bias."""
+        return self._pull_back(self.weights * self.outputs(values, bias))
+
+    def _pull_back(self, slopes: Array) -> tuple[Array, float]:
+        signed = self.signs * slopes
+        return self.shares.T @ signed, float(signed.sum())
+
+
 def _newton(
-    problem: RidgeProblem, rows: NDArray[np.int64], spread: Array, mean: Array, start: Array, tolerance: float
+    problem: RidgeProblem,
+    rows: NDArray[np.int64],
+    spread: Array,
+    mean: Array,
+    start: Array,
+    tolerance: float,
+    near: SolvedValues | None = None,
 ) -> SolvedValues:
-    """The minimizer by a trust-region Newton method.
+    """The minimizer by a trust-region Newton method, whose steps are sums over the documents, wherever they are.
 
     In z = (g - g0, c - c0) / sqrt(spread) the objective has a curvature of at least 1: |gradient|^2 / 2 bounds what is missing.
     """
     from scipy.optimize import minimize
 
-    shares, signs, bounds = problem.features[rows], problem.signs[rows], problem.bounds[rows]
+    features: Any = problem.features
+    known = [problem.signs, problem.bounds]
+    distributed = isinstance(features, DaskRows)
     root, root_c = np.sqrt(spread[:-1]), math.sqrt(spread[-1])
-    more = np.zeros(shares.shape[1] - len(mean))
+    more = np.zeros(features.shape[1] - len(mean))
     start, mean = np.append(start, more), np.append(mean, more)
-    squared = problem.loss == "squared"
-    signs, wanted = (np.ones(len(rows)), signs) if squared else (signs, 0.0)
-    offset = signs * (shares @ start + problem.bias) - wanted
+    if not distributed:
+        features, *known = (part[rows] for part in (features, *known))
+    blocks = map_rows(features, LossBlock.of, problem.loss, start, problem.bias, by_row=known).keep()
 
-    def margins(z: Array) -> Array:  # less the offset
+    def at(z: Array) -> tuple[Array, float]:
         g = root * z[:-1]
-        return np.asarray(signs * (shares @ g + (root_c * z[-1] - mean @ g)))
+        return g, float(root_c * z[-1] - mean @ g)
 
-    def pull_back(slopes: Array) -> Array:
-        signed = signs * slopes
-        return np.append(root * (shares.T @ signed - mean * signed.sum()), root_c * signed.sum())
+    def pull_back(slope: Array, whole: float) -> Array:
+        return np.append(root * (slope - mean * whole), root_c * whole)
 
     def objective(z: Array) -> tuple[float, Array]:
-        m = offset + margins(z)
-        losses = np.logaddexp(0, -m) if problem.loss == "logistic" else np.maximum(1 - m, 0) ** 2
-        losses = m**2 / 2 if squared else losses
-        return float(bounds @ losses + z @ z / 2), pull_back(bounds * loss_slopes(m, problem.loss)[0]) + z
+        value, *slopes = blocks.sum(LossBlock.objective, *at(z))
+        return float(value + z @ z / 2), pull_back(*slopes) + z
+
+    curved: list[Any] = [None, None]  # where the curvatures were asked for last, and the documents with them
 
     def hessian_product(z: Array, direction: Array) -> Array:
-        curvature = bounds * loss_slopes(offset + margins(z), problem.loss)[1]
-        return pull_back(curvature * margins(direction)) + direction
+        if curved[0] is None or not np.array_equal(z, curved[0]):
+            curved[:] = z.copy(), blocks.map(LossBlock.curved, *at(z)).keep()
+        return pull_back(*curved[1].sum(LossBlock.hessian_product, *at(direction))) + direction
 
     z = np.zeros(len(spread))
+    if distributed:
+        tolerance = min(tolerance, EXACT)
+        if near is not None:
+            g = near.values - start
+            z = np.append(g / root, (near.bias - problem.bias + mean @ g) / root_c)
     options = {"gtol": math.sqrt(tolerance * objective(z)[0]) / 10, "maxiter": MOST_STEPS}
     value, slope = np.inf, np.full(1, np.inf)
     for _ in range(TIGHTER):
@@ -176,11 +249,12 @@ def _newton(
         if slope @ slope / 2 <= tolerance * value:
             break
         options["gtol"] /= 100
-    g = root * z[:-1]
+    g, bias = at(z)
     gap = float(slope @ slope / 2 / value) if value > 0 else 0.0
-    slopes = np.zeros(len(problem.bounds))
-    slopes[rows] = -loss_slopes(offset + margins(z), problem.loss)[0]
-    return SolvedValues(start + g, problem.bias + root_c * float(z[-1]) - float(mean @ g), gap, slopes)
+    slopes = np.zeros(0 if distributed else len(problem.bounds))
+    if not distributed:
+        slopes[rows] = -loss_slopes(blocks.margins(g, bias), problem.loss)[0]
+    return SolvedValues(start + g, problem.bias + bias, gap, slopes)
 
 
 # factor of |a|^2 / 2 beside the sum of the losses; a is on a logarithmic scale, so one number fits all vocabularies
@@ -252,9 +326,11 @@ class AttendedDocuments:
 
     @classmethod
     def of(cls, documents: Documents, selection: Array, log_null: float) -> AttendedDocuments:
-        shares = attention_shares(documents.amounts, selection, log_null)
-        squares = np.concatenate([np.asarray(block.power(2).sum(axis=1)) for block in row_blocks(shares)])
-        return cls(documents, selection, log_null, shares, float(squares.mean()) or 1.0)
+        shares = map_rows(documents.amounts, attention_shares, selection, log_null)
+        if isinstance(shares, DaskRows):
+            shares = shares.keep()
+        concentration = sum_blocks(shares, _sum_of_squares) / len(documents.labels)
+        return cls(documents, selection, log_null, shares, concentration or 1.0)
 
     @cached_property
     def _beside(self) -> tuple[NDArray[np.float32], Array, float] | None:
@@ -288,16 +364,13 @@ class AttendedDocuments:
     def _dense_of(self, recipe: TextRecipe) -> NDArray[np.float32] | None:
         return self.dense if recipe.vectors or self.documents.columns is not None else None
 
-    def problems(self, rows: NDArray[np.int64], recipe: TextRecipe) -> list[RidgeProblem]:
-        """One per output."""
+    def problem(self, rows: NDArray[np.int64], recipe: TextRecipe, output: int) -> RidgeProblem:
+        """That of one output."""
         weights = self.documents.weights
         # part of the documents weighs as much as all: with fewer the outputs, and with them the temperature, would be others
         bounds, spread = recipe.C * weights.sum() / (weights[rows].sum() or 1.0) * weights, 1 / self.precision(recipe)
-        dense = self._dense_of(recipe)
-        return [
-            RidgeProblem(self.shares, rows, signs, bounds, recipe.loss, spread, dense=dense)
-            for signs in output_signs(self.documents)
-        ]
+        signs = signs_of(self.documents.labels, self.documents.classes, output)
+        return RidgeProblem(self.shares, rows, signs, bounds, recipe.loss, spread, dense=self._dense_of(recipe))
 
     def outputs(self, solved: Sequence[SolvedValues]) -> Array:
         """Outputs of the documents with these values, (n, outputs)."""
@@ -322,11 +395,25 @@ def _stacked(solved: Sequence[SolvedValues]) -> tuple[Array, Array]:
     return np.stack([output.values for output in solved], axis=1), np.array([output.bias for output in solved])
 
 
+def _sum_of_squares(shares: sparse.csr_array) -> float:
+    return float(shares.power(2).sum(axis=1).sum())
+
+
+def _column_sums(shares: sparse.csr_array) -> Array:
+    return np.asarray(shares.sum(axis=0))
+
+
+def signs_of(labels: NDArray[Any], classes: int, output: int) -> Array:
+    """-1 and +1 for an output, or the number to learn, (n,)."""
+    if labels.dtype.kind == "f":
+        return labels
+    positive = labels[:, output] > 0 if labels.ndim == 2 else labels == (1 if classes == 2 else output)
+    return np.where(positive, 1.0, -1.0)
+
+
 def output_signs(documents: Documents) -> list[Array]:
-    """-1 and +1 for each output, or the number to learn, (n,)."""
-    if documents.labels.dtype.kind == "f":
-        return [documents.labels]
-    return [np.where(column > 0, 1.0, -1.0) for column in documents.targets.T]
+    """Those of all outputs."""
+    return [signs_of(documents.labels, documents.classes, output) for output in range(documents.outputs)]
 
 
 def fit_values(
@@ -338,53 +425,63 @@ def fit_values(
     near: Sequence[SolvedValues] | None = None,
 ) -> list[SolvedValues]:
     """The best values of each output for documents `rows`; `near` are similar ones to start from."""
-    starts = [solved.slopes for solved in near] if near else [None] * attended.documents.outputs
-    pairs = zip(attended.problems(rows, recipe), starts, strict=True)
-    return run_in_threads([partial(solve_values, problem, tolerance, start) for problem, start in pairs], jobs)
+
+    def solve(output: int) -> SolvedValues:
+        return solve_values(attended.problem(rows, recipe, output), tolerance, near[output] if near else None)
+
+    # of documents on Dask one output at a time is with the workers
+    jobs = None if isinstance(attended.shares, DaskRows) else jobs
+    return run_in_threads([partial(solve, output) for output in range(attended.documents.outputs)], jobs)
 
 
 def step_attention(
     attended: AttendedDocuments, rows: NDArray[np.int64], scores: Scores, loss: ReadoutLoss, ridge: float
 ) -> Array:
-    """Selection scores after one step of the attention: Newton's, with the diagonal of the Gauss-Newton matrix.
-
-    f = sum_s q_s g_s has the slope q_s (g_s - f) in a_s, whatever the null token takes.
-    """
-    slope, curvature = np.zeros((2, len(scores.selection)))
-    values, documents = scores.values[:, 0], attended.documents  # (|S|, outputs)
-    signs = np.stack(output_signs(documents), axis=1)
-    for first in range(0, len(rows), BLOCK):
-        some = rows[first : first + BLOCK]
-        shares = attended.shares[some]
-        outputs = shares @ values
-        more = 0.0 if documents.columns is None else documents.columns[some] @ scores.direction  # type: ignore[attr-defined]
-        slopes, bends = output_slopes(outputs + scores.bias + more, signs[some], loss)
-        slopes, bends = (part * documents.weights[some, None] for part in (slopes, bends))
-        slope += (values * (shares.T @ slopes)).sum(axis=1) - shares.T @ (slopes * outputs).sum(axis=1)
-        squares = shares.power(2).T
-        curvature += (values**2 * (squares @ bends) - 2 * values * (squares @ (bends * outputs))).sum(axis=1)
-        curvature += squares @ (bends * outputs**2).sum(axis=1)
+    """Selection scores after one step of the attention: Newton's, with the diagonal of the Gauss-Newton matrix."""
+    documents, shares = attended.documents, attended.shares
+    by_row = [documents.labels, documents.weights, documents.columns]
+    if len(rows) < len(documents.labels):
+        shares, by_row = shares[rows], [None if array is None else array[rows] for array in by_row]
+    slope, curvature = sum_blocks(shares, _attention_slopes, scores, documents.classes, loss, by_row=by_row)
     return np.asarray(attended.selection - (slope / (np.maximum(curvature, 0) + ridge))[:, None])
 
 
-def information(
-    shares: sparse.csr_array | NDArray[Any], outputs: Array, documents: Documents, recipe: TextRecipe, mean: Array
-) -> Array:
-    """Curvature that the losses give to each parameter and to the output at the mean attention, (columns + 1, outputs).
+def _output_derivatives(
+    shares: sparse.csr_array, labels: NDArray[Any], columns: Any, scores: Scores, classes: int, loss: ReadoutLoss
+) -> tuple[Array, Array, Array]:
+    """Outputs of words alone, and the derivatives of the losses in the outputs, (n, outputs) each."""
+    outputs = shares @ scores.values[:, 0]
+    more = 0.0 if columns is None else columns @ scores.direction  # type: ignore[attr-defined]
+    signs = np.stack([signs_of(labels, classes, output) for output in range(outputs.shape[1])], axis=1)
+    return outputs, *output_slopes(outputs + scores.bias + more, signs, loss)
+
+
+def _attention_slopes(
+    shares: sparse.csr_array, labels: NDArray[Any], weights: Array, columns: Any, scores: Scores, classes: int,
+    loss: ReadoutLoss,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Slope and curvature in the selection scores, (|S|,): f = sum_s q_s g_s has the slope q_s (g_s - f) in a_s."""
+    outputs, *derivatives = _output_derivatives(shares, labels, columns, scores, classes, loss)
+    slopes, bends = (part * weights[:, None] for part in derivatives)
+    values, squares = scores.values[:, 0], shares.power(2).T
+    slope = (values * (shares.T @ slopes)).sum(axis=1) - shares.T @ (slopes * outputs).sum(axis=1)
+    curvature = (values**2 * (squares @ bends) - 2 * values * (squares @ (bends * outputs))).sum(axis=1)
+    return slope, curvature + squares @ (bends * outputs**2).sum(axis=1)
+
+
+def _information(
+    shares: sparse.csr_array, labels: NDArray[Any], weights: Array, columns: Any, dense: Any, scores: Scores,
+    mean: Array, classes: int, recipe: TextRecipe,
+) -> Array:  # fmt: skip
+    """Curvature that the losses give to each parameter and to the output at the mean attention, (parameters + 1, outputs).
 
     Shares are taken relative to the mean: what all documents have in common belongs to the output at the mean.
     """
-    total = np.zeros((shares.shape[1] + 1, documents.outputs))
-    signs, bounds = np.stack(output_signs(documents), axis=1), recipe.C * documents.weights
-    for first in range(0, shares.shape[0], BLOCK):
-        some = slice(first, first + BLOCK)
-        part = shares[some]
-        bends = bounds[some, None] * output_slopes(outputs[some], signs[some], recipe.loss)[1]
-        whole = bends.sum(axis=0)
-        squares = part**2 if isinstance(part, np.ndarray) else part.power(2)
-        total[:-1] += squares.T @ bends - 2 * mean[:, None] * (part.T @ bends) + mean[:, None] ** 2 * whole
-        total[-1] += whole
-    return total
+    bends = _output_derivatives(shares, labels, columns, scores, classes, recipe.loss)[2]
+    bends = (recipe.C * weights)[:, None] * bends
+    whole, mean = bends.sum(axis=0), mean[:, None]
+    learned = [shares.power(2).T @ bends - 2 * mean * (shares.T @ bends) + mean**2 * whole]
+    return np.concatenate([*learned, *([] if dense is None else [(dense**2).T @ bends]), whole[None]])
 
 
 Rows = NDArray[np.int64]
@@ -796,15 +893,10 @@ class Memory:
     @classmethod
     def of(cls, attended: AttendedDocuments, scores: Scores, recipe: TextRecipe) -> Memory:
         """After a fit."""
-        outputs = attended.shares @ scores.values[:, 0] + scores.bias
-        if attended.documents.columns is not None and isinstance(scores, SpelledScores):
-            outputs += attended.documents.columns @ scores.direction
-        mean = np.asarray(attended.shares.sum(axis=0)) / len(outputs)
-        known = attended.documents, recipe
-        learned = information(attended.shares, outputs, *known, mean)
-        if attended.dense is not None:
-            more = information(attended.dense, outputs, *known, np.zeros(len(attended.center)))
-            learned = np.concatenate([learned[:-1], more])
+        documents, shares = attended.documents, attended.shares
+        mean = sum_blocks(shares, _column_sums) / len(documents.labels)
+        by_row = [documents.labels, documents.weights, documents.columns, attended.dense]
+        learned = sum_blocks(shares, _information, scores, mean, documents.classes, recipe, by_row=by_row)
         return cls(attended.precision(recipe)[:, None] + learned, np.append(mean, attended.center))
 
 
@@ -942,8 +1034,9 @@ def update_model(
         for k, signs in enumerate(output_signs(documents))
     ]  # fmt: skip
     values, bias = _stacked(run_in_threads([partial(solve_values, problem) for problem in problems], jobs))
-    learned = information(shares, shares @ values + bias, documents, choice, memory.mean)
     new = replace(scores, values=values[:, None], bias=bias)
+    by_row = [documents.labels, documents.weights, None, None]
+    learned = sum_blocks(shares, _information, new, memory.mean, documents.classes, choice, by_row=by_row)
     if isinstance(scores, SpelledScores):
         new = SpelledScores.of(scores.selection, values, bias, scores.log_null, documents.vectors)
     return new, replace(choice, temperature=temperature), replace(memory, precision=memory.precision + learned)

@@ -27,6 +27,7 @@ from whichtoken.estimators.text.counting import (
     FileTokenizer,
     Tokenizer,
     Vocabulary,
+    amounts_of,
     by_partition,
     check_fitted,
     count_documents,
@@ -453,11 +454,7 @@ class TextModel(FittedText, SavesExplainer):
 
     def _amounts(self, counts: sparse.csr_array) -> sparse.csr_array:
         """What enters the softmax in place of the counts."""
-        data = counts.data.astype(np.float64)
-        if self._log_counts:
-            data += 1
-            np.log2(data, out=data)
-        return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)
+        return amounts_of(counts, self._log_counts)
 
     def _refuse_encoder(self, what: str) -> None:
         if self._encoder is not None:
