@@ -1,7 +1,7 @@
 """Documents some at a time: of a matrix in memory, or by partition where Dask's workers hold them.
 
 What a fit needs of all documents is a sum over them: of counts, of losses with their slopes, of a matrix times a vector. So one
-solver serves both stores. Sums of partitions are added in their order, eight at a time, whichever worker has them: the result
+solver serves both stores. Sums of partitions are added in their order, some at a time, whichever worker has them: the result
 depends on the partitions and not on the workers. What a lost worker held is computed again from its source.
 """
 
@@ -20,7 +20,7 @@ from scipy import sparse
 from whichtoken.errors import UsageError
 
 BLOCK = 1 << 16  # documents worked on together, where that saves temporary arrays
-MERGED = 8  # results of Dask partitions that are merged at a time
+MERGED = 4  # neighboring results that are merged at a time: neighbors are mostly with one worker
 
 
 @dataclass(frozen=True, eq=False)
