@@ -369,7 +369,7 @@ class AttendedDocuments:
         weights = self.documents.weights
         # part of the documents weighs as much as all: with fewer the outputs, and with them the temperature, would be others
         bounds, spread = recipe.C * weights.sum() / (weights[rows].sum() or 1.0) * weights, 1 / self.precision(recipe)
-        signs = signs_of(self.documents.labels, self.documents.classes, output)
+        signs = signs_for(self.documents.labels, self.documents.classes, output)
         return RidgeProblem(self.shares, rows, signs, bounds, recipe.loss, spread, dense=self._dense_of(recipe))
 
     def outputs(self, solved: Sequence[SolvedValues]) -> Array:
@@ -403,7 +403,7 @@ def _column_sums(shares: sparse.csr_array) -> Array:
     return np.asarray(shares.sum(axis=0))
 
 
-def signs_of(labels: NDArray[Any], classes: int, output: int) -> Array:
+def signs_for(labels: NDArray[Any], classes: int, output: int) -> Array:
     """-1 and +1 for an output, or the number to learn, (n,)."""
     if labels.dtype.kind == "f":
         return labels
@@ -413,7 +413,7 @@ def signs_of(labels: NDArray[Any], classes: int, output: int) -> Array:
 
 def output_signs(documents: Documents) -> list[Array]:
     """Those of all outputs."""
-    return [signs_of(documents.labels, documents.classes, output) for output in range(documents.outputs)]
+    return [signs_for(documents.labels, documents.classes, output) for output in range(documents.outputs)]
 
 
 def fit_values(
@@ -452,7 +452,7 @@ def _output_derivatives(
     """Outputs of words alone, and the derivatives of the losses in the outputs, (n, outputs) each."""
     outputs = shares @ scores.values[:, 0]
     more = 0.0 if columns is None else columns @ scores.direction  # type: ignore[attr-defined]
-    signs = np.stack([signs_of(labels, classes, output) for output in range(outputs.shape[1])], axis=1)
+    signs = np.stack([signs_for(labels, classes, output) for output in range(outputs.shape[1])], axis=1)
     return outputs, *output_slopes(outputs + scores.bias + more, signs, loss)
 
 
