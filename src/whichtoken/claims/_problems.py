@@ -39,23 +39,18 @@ def key_query_limit(
     from whichtoken.margin import key_query_svm
 
     limit = key_query_svm(problem.tokens, problem.queries, selected, p=p)
-    if limit.direction is None:
-        raise ValueError(f"the selected tokens {selected.tolist()} cannot be separated: no limit exists")
-    return limit.direction, limit
+    return limit.require_direction(), limit
 
 
 def decoder_limit(
     problem: datasets.AttentionProblem, selected: NDArray[np.int64], p: float
 ) -> tuple[Vector, float, Vector]:
     """The max-margin direction (d,) of a classifier of the selected tokens, its margin, and that of each token (n,)."""
-    from whichtoken.margin import prompt_svm
+    from whichtoken.margin.key_query import decoder_svm
 
-    chosen = problem.labels[:, None] * problem.tokens[np.arange(len(selected)), selected]  # (n, d)
-    # tokens y x against zero: y v.x >= 1 is the max-margin problem of a linear classifier
-    decoder = prompt_svm(np.stack([chosen, np.zeros_like(chosen)], axis=1), [0] * len(chosen), p=p)
-    if decoder.direction is None:
-        raise ValueError(f"the selected tokens {selected.tolist()} cannot be classified: no limit exists")
-    return decoder.direction, decoder.margin, chosen @ decoder.direction
+    decoder, chosen = decoder_svm(problem.tokens, problem.labels, selected, p)
+    direction = decoder.require_direction("classified")
+    return direction, decoder.margin, chosen @ direction
 
 
 def share_of_repeats(values: Vector) -> Share | Resampled:

@@ -20,14 +20,14 @@ from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.checks import check_choice, check_count
 from whichtoken.datasets.mirror_descent import AttentionProblem
 from whichtoken.display.shown import Shown
-from whichtoken.errors import UsageError
 from whichtoken.flows.attention_kernels import descend
 from whichtoken.flows.mirror_steps import DescentState, Rule, check_rate, check_record, descent_state, rule_number
 from whichtoken.flows.steps import optimizer_settings
 from whichtoken.flows.steps.schatten import SchattenMirror
 from whichtoken.flows.steps.settings import READ, STEP, Settings, check_not_negative
-from whichtoken.margin import joint_limit, prompt_svm
+from whichtoken.margin import joint_limit
 from whichtoken.margin.constraints import selection_constraints
+from whichtoken.margin.key_query import decoder_svm
 from whichtoken.norms import dual_exponent, power_norm, row_norms
 from whichtoken.theory.mirror_descent import alternating_growth, mirror_map
 
@@ -265,20 +265,15 @@ def joint_ratio(problem: AttentionProblem, selected: ArrayLike, *, p: float, lr:
     if p >= 2.0:
         return math.pow(lr_decoder / lr, 1.0 / (p - 1.0))
     tokens = np.asarray(selected, dtype=np.int64)
-    chosen = problem.labels[:, None] * problem.tokens[np.arange(len(tokens)), tokens]  # (n, d)
     leads = selection_constraints(problem.tokens, problem.queries, tokens, 1.0).dense  # (m, d^2)
-    # tokens y x against zero: y v.x >= 1 is the max-margin problem of a linear classifier
-    decoder = prompt_svm(np.stack([chosen, np.zeros_like(chosen)], axis=1), [0] * len(chosen), p=p)
-    if decoder.direction is None:
-        raise UsageError(f"the selected tokens {tokens.tolist()} cannot be classified: no limit exists")
+    decoder, chosen = decoder_svm(problem.tokens, problem.labels, tokens, p)
+    margins = chosen @ decoder.require_direction("classified")
     gained = lr_decoder * _growth(chosen, decoder.multipliers, p)
-    margins = chosen @ decoder.direction
 
     def excess(log_ratio: float) -> float:
         """log of the ratio that the growth at this one implies, less this one; it falls from above to below zero."""
         limit = joint_limit(problem.tokens, problem.queries, tokens, margins, math.exp(log_ratio), p)
-        if limit.direction is None:
-            raise UsageError(f"the selected tokens {tokens.tolist()} cannot be separated: no limit exists")
+        limit.require_direction()
         return math.log(gained / (lr * _growth(leads, limit.multipliers, p))) / (p - 1.0) - log_ratio
 
     least = math.log(gained / lr) / (p - 1.0)

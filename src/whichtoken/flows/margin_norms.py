@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.display.shown import Shown
-from whichtoken.errors import UsageError
 from whichtoken.margin import MarginCertificate, key_query_svm
 from whichtoken.margin.geometry import choose_norm
 
@@ -86,10 +85,7 @@ def margin_scale(
     1.0
     """
     x, z, chosen = np.asarray(tokens, float), np.asarray(queries, float), np.asarray(selected, np.int64)
-    certificates = {}
-    for name, (kind, p) in norms.items():
-        certificate = key_query_svm(x, z, chosen, p=p, norm=kind)
-        if certificate.direction is None:
-            raise UsageError(f"selected={chosen.tolist()} cannot be separated from the other tokens: no margin exists")
-        certificates[name] = certificate
+    certificates = {name: key_query_svm(x, z, chosen, p=p, norm=kind) for name, (kind, p) in norms.items()}
+    for certificate in certificates.values():
+        certificate.require_direction()
     return MarginScale(x, z, chosen, dict(norms), certificates)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from whichtoken.display.shown import Shown
 from whichtoken.lab.samples import Interval, Mean, Sample
@@ -141,7 +141,7 @@ class Verdict(Shown):
 
 def read_verdict(stored: Mapping[str, Any]) -> Verdict:
     """A verdict of the record, whose fields are as they were written."""
-    return Verdict(**{**_with_todays_words(stored), "evidence": tuple(map(read_verdict, stored.get("evidence", ())))})
+    return Verdict(**{**stored, "evidence": tuple(map(read_verdict, stored.get("evidence", ())))})
 
 
 def readable_verdicts(stored: Sequence[Any]) -> tuple[Verdict, ...]:
@@ -149,15 +149,8 @@ def readable_verdicts(stored: Sequence[Any]) -> tuple[Verdict, ...]:
     found = []
     for item in stored:
         with suppress(ValueError):
-            found.append(_verdict_adapter().validate_python(_with_todays_words(item)))
+            found.append(_verdict_adapter().validate_python(item))
     return tuple(found)
-
-
-def _with_todays_words(stored: Any) -> Any:
-    """A stored verdict, in which `undecided` may still be called `inconclusive`."""
-    if isinstance(stored, Mapping) and stored.get("state") == "inconclusive":
-        return {**stored, "state": "undecided"}
-    return stored
 
 
 @cache
@@ -358,19 +351,31 @@ def pooled(
     )  # fmt: skip
 
 
-def agreement(
+class CheckOptions(TypedDict, total=False):
+    """What `agreement`, `at_least` and `at_most` take beside their numbers."""
+
+    theory_error: float  # numerical error of theory or of the bound
+    material: float  # see `Check`, as the next two
+    kind: Kind
+    regime: Regime
+    counts_failed: bool  # whether the measurements count the rows that failed
+    on: Rows[Any]  # the rows that were measured; all rows of the experiment if not given
+
+
+def _compare(
     code: str,
     claim: str,
-    *,
     theory: float | None,
     measured: Sample,
-    tolerance: float,
-    theory_error: float = 0.0,
-    material: float | None = None,
-    kind: Kind = "our-law",
-    regime: Regime = "unknown",
-    on: Rows[Any] | None = None,
-    counts_failed: bool = False,
+    comparison: Comparison,
+    on: Any = None,
+    **options: Any,
+) -> Check:
+    return Check(code, claim, theory, measured, comparison, points=None if on is None else points_of(on), **options)
+
+
+def agreement(
+    code: str, claim: str, *, theory: float | None, measured: Sample, tolerance: float, **options: Unpack[CheckOptions]
 ) -> Check:
     """The check that a measured quantity equals its prediction.
 
@@ -384,16 +389,8 @@ def agreement(
         The measurements.
     tolerance : float
         Difference that does not matter: the whole interval has to lie within it. It is fixed before the run.
-    theory_error : float, default=0.0
-        Numerical error of the prediction.
-    material : float, optional
-        A deviation that would matter, where theory says 0: a share of 0 says nothing about what the verdict would detect.
-    kind, regime : str
-        What it is about and where its points lie: see `Check`.
-    on : Rows, optional
-        The rows that were measured; all rows of the experiment if not given.
-    counts_failed : bool, default=False
-        Whether the measurements count the rows that failed.
+    **options : of `CheckOptions`
+        `theory_error`, `material`, `kind`, `regime`, `on`, `counts_failed`.
 
     Returns
     -------
@@ -406,59 +403,11 @@ def agreement(
     >>> agreement("pi", "pi is 3", theory=3.0, measured=Exact(3.1416), tolerance=0.01).settle(0.95).state
     'disagrees'
     """
-    points = None if on is None else points_of(on)
-    return Check(
-        code,
-        claim,
-        theory,
-        measured,
-        "equal",
-        tolerance,
-        theory_error,
-        "",
-        material,
-        kind,
-        regime,
-        points,
-        counts_failed,
-    )
+    return _compare(code, claim, theory, measured, "equal", tolerance=tolerance, **options)
 
 
-def at_least(
-    code: str,
-    claim: str,
-    *,
-    bound: float,
-    measured: Sample,
-    theory_error: float = 0.0,
-    kind: Kind = "our-law",
-    regime: Regime = "unknown",
-    on: Rows[Any] | None = None,
-    counts_failed: bool = False,
-) -> Check:
-    """The check that a measured quantity does not fall below a bound.
-
-    Parameters
-    ----------
-    code, claim : str
-        Short name of the check, unique in its experiment, and the statement in words.
-    bound : float
-        The bound.
-    measured : Mean, Share, Resampled or Exact
-        The measurements.
-    theory_error : float, default=0.0
-        Numerical error of the bound.
-    kind, regime : str
-        What it is about and where its points lie: see `Check`.
-    on : Rows, optional
-        The rows that were measured; all rows of the experiment if not given.
-    counts_failed : bool, default=False
-        Whether the measurements count the rows that failed.
-
-    Returns
-    -------
-    Check
-        To be yielded by `judge`.
+def at_least(code: str, claim: str, *, bound: float, measured: Sample, **options: Unpack[CheckOptions]) -> Check:
+    """The check that a measured quantity does not fall below a bound; parameters as of `agreement`.
 
     Examples
     --------
@@ -466,47 +415,11 @@ def at_least(
     >>> at_least("wins", "wins half of the time", bound=0.5, measured=Share([True] * 20)).settle(0.95).state
     'agrees'
     """
-    points = None if on is None else points_of(on)
-    return Check(
-        code, claim, bound, measured, "at least", 0.0, theory_error, "", None, kind, regime, points, counts_failed
-    )
+    return _compare(code, claim, bound, measured, "at least", **options)
 
 
-def at_most(
-    code: str,
-    claim: str,
-    *,
-    bound: float,
-    measured: Sample,
-    theory_error: float = 0.0,
-    kind: Kind = "our-law",
-    regime: Regime = "unknown",
-    on: Rows[Any] | None = None,
-    counts_failed: bool = False,
-) -> Check:
-    """The check that a measured quantity does not exceed a bound.
-
-    Parameters
-    ----------
-    code, claim : str
-        Short name of the check, unique in its experiment, and the statement in words.
-    bound : float
-        The bound.
-    measured : Mean, Share, Resampled or Exact
-        The measurements.
-    theory_error : float, default=0.0
-        Numerical error of the bound.
-    kind, regime : str
-        What it is about and where its points lie: see `Check`.
-    on : Rows, optional
-        The rows that were measured; all rows of the experiment if not given.
-    counts_failed : bool, default=False
-        Whether the measurements count the rows that failed.
-
-    Returns
-    -------
-    Check
-        To be yielded by `judge`.
+def at_most(code: str, claim: str, *, bound: float, measured: Sample, **options: Unpack[CheckOptions]) -> Check:
+    """The check that a measured quantity does not exceed a bound; parameters as of `agreement`.
 
     Examples
     --------
@@ -514,10 +427,7 @@ def at_most(
     >>> at_most("gap", "the gap is small", bound=1e-8, measured=Exact(1e-3)).settle(0.95).state
     'disagrees'
     """
-    points = None if on is None else points_of(on)
-    return Check(
-        code, claim, bound, measured, "at most", 0.0, theory_error, "", None, kind, regime, points, counts_failed
-    )
+    return _compare(code, claim, bound, measured, "at most", **options)
 
 
 def not_run(code: str, claim: str, reason: str) -> Check:

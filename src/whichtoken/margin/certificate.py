@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.display.shown import Shown
+from whichtoken.errors import UsageError
 from whichtoken.margin.constraints import AnyConstraints, Indices
 from whichtoken.margin.exact import exact_combination, exact_scores
 from whichtoken.margin.geometry import Norm, growth
@@ -86,6 +87,12 @@ class MarginCertificate(Shown):
     pairs: Indices
     equality_multipliers: Vector
     face_dimension: int | None = None
+
+    def require_direction(self, what: str = "separated") -> Vector:
+        """The direction; an error if the constraints contradict each other, so that there is none."""
+        if self.direction is None:
+            raise UsageError(f"the selected tokens cannot be {what}: no limit exists")
+        return self.direction
 
     @property
     def unique(self) -> bool | None:

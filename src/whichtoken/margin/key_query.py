@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.margin.certificate import OPTIMAL_GAP, MarginCertificate, Status, combination_bound, level_bound
 from whichtoken.margin.constraints import Constraints, selection_constraints
@@ -60,6 +60,15 @@ def prompt_svm(
     """
     constraints = selection_constraints(tokens, None, selected, rhs)
     return solve(constraints, choose_norm("entrywise", p, constraints.shape))
+
+
+def decoder_svm(
+    tokens: Vector, labels: NDArray[np.int64], selected: NDArray[np.int64], p: float = 2.0
+) -> tuple[MarginCertificate, Vector]:
+    """The max-margin linear classifier of the selected tokens, and these tokens times their labels, (n, d)."""
+    chosen = labels[:, None] * tokens[np.arange(len(selected)), selected]
+    # tokens y x against zero: y v.x >= 1 is the max-margin problem of a linear classifier
+    return prompt_svm(np.stack([chosen, np.zeros_like(chosen)], axis=1), [0] * len(chosen), p=p), chosen
 
 
 def key_query_svm(

@@ -144,14 +144,12 @@ def _limits(problem: datasets.AttentionProblem, descent: DescentResult[Any], p: 
     )
     excess = margins - margins.min()
     positive = excess[excess > 1e-6 * margins.max()]
-    if family.direction is None or strict.direction is None or relaxed.direction is None:
-        raise ValueError("the selected tokens cannot be separated: no limit exists")
     return {
         "decoder": decoder,
         "label_margin": label_margin,
-        "family": family.direction,
-        "strict": strict.direction,
-        "relaxed": relaxed.direction,
+        "family": family.require_direction(),
+        "strict": strict.require_direction(),
+        "relaxed": relaxed.require_direction(),
         "relaxed_margin": relaxed.margin,
         "gap": max(family.gap, strict.gap, relaxed.gap),
         # from this ratio on the family is at its relaxed end; 0 if all sequences support the decoder

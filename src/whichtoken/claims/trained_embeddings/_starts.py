@@ -109,9 +109,7 @@ def selection_limit(embeddings: Vector, counts: Any, selected: Any) -> tuple[Vec
     from whichtoken.margin import selection_svm
 
     limit = selection_svm(embeddings, counts, selected)
-    if limit.direction is None:
-        raise ValueError("the selected tokens cannot be separated: no limit exists")
-    return limit.direction, limit
+    return limit.require_direction(), limit
 
 
 def measure_flow(point: Any, path: ClsPath, start: Start) -> tuple[dict[str, Any], Vector, MarginCertificate]:

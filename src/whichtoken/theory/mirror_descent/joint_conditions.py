@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.display.shown import Shown
-from whichtoken.margin import key_query_svm, prompt_svm
+from whichtoken.margin import key_query_svm
+from whichtoken.margin.key_query import decoder_svm
 
 SUPPORT = 1e-6  # relative excess of a label margin up to which a sequence supports the decoder
 
@@ -110,13 +111,10 @@ def joint_conditions(
     if not np.isin(y, (-1, 1)).all():
         raise ValueError(f"labels must be -1 or +1, they hold {sorted(set(y.tolist()) - {-1, 1})}")
     separable = key_query_svm(x, queries, alpha, p=p).direction is not None
-    signed = y[:, None, None] * x  # (n, T, d)
-    chosen = np.take_along_axis(signed, alpha[:, None, None], axis=1)[:, 0]  # (n, d)
-    # tokens y x against zero: y v.x >= 1 is the max-margin problem of a linear classifier
-    decoder = prompt_svm(np.stack([chosen, np.zeros_like(chosen)], axis=1), [0] * len(chosen), p=p).direction
-    if decoder is None:
+    certificate, chosen = decoder_svm(x, y, alpha, p)
+    if (decoder := certificate.direction) is None:
         return JointConditions(separable, False, False, False, None)
     margins: NDArray[np.float64] = chosen @ decoder
     supports = bool(np.all(margins - margins.min() <= SUPPORT * margins.max()))
-    best = bool(np.all(signed @ decoder <= margins[:, None] * (1 + SUPPORT)))
+    best = bool(np.all(y[:, None] * (x @ decoder) <= margins[:, None] * (1 + SUPPORT)))
     return JointConditions(separable, True, supports, best, margins)
