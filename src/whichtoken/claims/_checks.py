@@ -68,6 +68,7 @@ class Criterion:
     theory_error: float = 0.0
     kind: Kind = "our-law"
     regime: Regime = "unknown"
+    within: Criterion | None = None  # the pool that its checks are parts of
 
     def __call__(
         self,
@@ -77,6 +78,7 @@ class Criterion:
         value: float | None = None,
         tolerance: float | None = None,
         theory_error: float | None = None,
+        within: Criterion | None = None,
         **fields: Any,
     ) -> Check:
         """The check of what was measured; plain values, one per repeat, are averaged.
@@ -84,11 +86,11 @@ class Criterion:
         Parameters
         ----------
         on : the rows that were measured; all rows of the claim if not given.
-        value, tolerance, theory_error : replace those of the table.
+        value, tolerance, theory_error, within : replace those of the table.
         **fields : of the format strings.
         """
         sample: Any = measured if hasattr(measured, "interval") else Mean(measured)
-        return Check(
+        check = Check(
             self.code.format(**fields),
             self.words.format(**fields),
             self.value if value is None else value,
@@ -102,6 +104,8 @@ class Criterion:
             points=None if on is None else points_of(on),
             counts_failed=getattr(sample, "counts_failed", False),
         )
+        whole = within or self.within
+        return Part(**vars(check), criterion=whole, fields=fields) if whole else check
 
     def part(self, label: str, words: str, measured: Sample | ArrayLike, /, **options: Any) -> Part:
         """The check of one point of a pool; its code ends in the label, and its words say which point it is."""
@@ -162,7 +166,13 @@ class ClaimTable:
         self.presets = {name: tuple(map(self._grid, grids)) for name, grids in table.pop("presets", {}).items()}
         ranges = table.pop("ranges", {})
         self.ranges: dict[str, tuple[float, float]] = {name: tuple(ends) for name, ends in ranges.items()}
+        # such as what a code calls something, and its words
+        self.tables: dict[str, dict[str, Any]] = table.pop("tables", {})
+        pools = {name: entry.pop("within", "") for name, entry in table.items()}
         self.criteria = {name: Criterion(**{"value": None} | entry) for name, entry in table.items()}
+        for name, whole in pools.items():
+            if whole:
+                self.criteria[name] = replace(self.criteria[name], within=self.criteria[whole])
 
     def __getattr__(self, name: str) -> Criterion:
         return self[name]

@@ -53,12 +53,10 @@ class FiniteSample(Claim[Point], table=TABLE):
     def judge(self, rows: Rows[Point]) -> Checks:
         few, many = (rows.where(groups=8, samples_per_variable=samples, scale=0.0) for samples in (0.5, 16.0))
         excess = few.values("train_accuracy") - few.values("accuracy")
-        yield TABLE.few_samples.pool(
-            [TABLE.memorizes(excess, on=few), TABLE.unselected(few.values("attention"), on=few)]
-        )
-        yield TABLE.many_samples.pool(
-            [TABLE.selects(many.values("attention"), on=many), TABLE.generalizes(many.values("accuracy"), on=many)]
-        )
+        yield TABLE.memorizes(excess, on=few)
+        yield TABLE.unselected(few.values("attention"), on=few)
+        yield TABLE.selects(many.values("attention"), on=many)
+        yield TABLE.generalizes(many.values("accuracy"), on=many)
         xavier = rows.where(scale=1.0)
         yield TABLE.xavier(xavier.values("attention"), on=xavier)
 

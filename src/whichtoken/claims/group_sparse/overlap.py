@@ -70,17 +70,12 @@ class Overlap(Claim[Point], table=TABLE):
             words = "{} of {} variables shared with each neighbor"
             yield from criterion.each(some, "shared group_dim", "{}", words, measure)
         if same:
-            yield TABLE.one_direction.pool(
-                [
-                    TABLE.even_split(same.values("larger_share"), on=same),
-                    TABLE.both_selected(same.values("relevant_attention"), on=same),
-                ]
-            )
+            yield TABLE.even_split(same.values("larger_share"), on=same)
+            yield TABLE.both_selected(same.values("relevant_attention"), on=same)
         if different:
+            yield TABLE.routing(different.values("accuracy"), on=different)
             moved = different.values("position_value_norm") / different.values("value_norm")
-            yield TABLE.two_directions.pool(
-                [TABLE.routing(different.values("accuracy"), on=different), TABLE.value_moves(moved, on=different)]
-            )
+            yield TABLE.value_moves(moved, on=different)
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
         yield TABLE.mostly(rows.values("relevant_attention"), on=rows)

@@ -81,22 +81,18 @@ class Detection(Claim[Point], table=TABLE):
         for rule, bound in VANISHED.items():
             words = f"L = {longest}, strength {RULES[rule]}"
             yield TABLE.attention.part(rule, words, _Mistakes(ends[rule]), on=ends[rule], value=bound)
-        linear = [TABLE.linear_fails(ends["log"].values("linear_error"), on=ends["log"])]
+        yield TABLE.linear_fails(ends["log"].values("linear_error"), on=ends["log"])
         expected = as_predicted(rules["root"], "linear_error", relative=LINEAR_TOLERANCE)
-        linear.append(TABLE.linear_root(rules["root"].values("linear_error"), on=rules["root"], **expected))
-        yield TABLE.linear.pool([check for check in linear if check.points] or linear)
+        yield TABLE.linear_root(rules["root"].values("linear_error"), on=rules["root"], **expected)
         if predicted := Rows(row for row in rows if row.predicted):
             gains = predicted.seed_means(
                 lambda row: row.measured["weighted_error"] / row.predicted["linear_error"].value
             )
             yield TABLE.weights(gains, on=rows)
-        changes = []
         for rule, criterion in (("above", TABLE.falls), ("below", TABLE.stays)):
             apart = rows_where(rules[rule], lambda point: point.length in (SHORTEST, longest))
             if len({point.length for point in points_of(apart)}) == 2:
-                changes.append(criterion(apart.per_seed(_change), on=apart))
-        if changes:
-            yield TABLE.threshold.pool(changes)
+                yield criterion(apart.per_seed(_change), on=apart)
         for rule, length in ORACLE_LENGTHS.items():
             runs, words = rules[rule].where(length=length), f"L = {length}, strength {RULES[rule]}"
             expected = as_predicted(runs, "attention_error", relative=ORACLE_TOLERANCE)

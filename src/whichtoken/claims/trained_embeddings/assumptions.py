@@ -20,31 +20,17 @@ from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run, group_by, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import Start, Vector, selection_limit, take_first_step
-from whichtoken.lab import Check, Measured, Rows, pooled
+from whichtoken.lab import Measured, Rows
 from whichtoken.theory import trained_embeddings
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
 
-WORDS = {
-    "nothing": "nothing dropped",
-    "two-relevant": "two relevant tokens per sequence",
-    "chance-frequency": "irrelevant tokens with frequencies by chance",
-    "descent": "gradient descent instead of the flow",
-    "start-norm": "a start of norm 10",
-    "start-along-value": "a start of norm 10 along v",
-    "key-query": "p and a key-query matrix trained together",
-    "few-dimensions": "fewer dimensions than tokens",
-}
-DROPPED = tuple(WORDS)
+TABLE = ClaimTable(__name__)
+WORDS = TABLE.tables["dropped"]
 KEPT = ("nothing", "descent", "key-query")  # the data and the start of the theorem, which speaks of every run
 LOST = ("start-along-value",)
-# Even with nothing dropped the first step and the dimension are far below those of the theorem.
-BEYOND: dict[str, Any] = {"kind": "our-threshold", "regime": "beyond-hypotheses"}
-# Section 2 says that a key-query matrix plays the role of p, and after (7) that descent with small steps follows the flow: at any
-# size, and here at a small one.
-SMALLER: dict[str, Any] = {"kind": "paper-statement", "regime": "smaller-than-stated"}
-TABLE = ClaimTable(__name__)
+SAME = ("descent", "key-query")  # of which the paper says that nothing changes
 TURNS = 0.999  # least cosine of the last increment and the max-margin direction
 
 
@@ -83,20 +69,8 @@ class Assumptions(Claim[Point], table=TABLE):
         }
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        found = {name: _judge_dropped(name, runs) for name, runs in group_by(rows, "dropped")}
-        others = {name: parts for name, parts in found.items() if name not in ("descent", "key-query")}
-        for code, words, parts in (
-            ("assumptions.selects", "most runs select a relevant token in every sequence",
-             [selects for name, (selects, _) in others.items() if name not in LOST]),
-            ("assumptions.limit", "whatever is selected, most runs turn to the max-margin direction of it",
-             [turns for _, turns in others.values()]),
-        ):  # fmt: skip
-            if parts:
-                yield pooled(code, words, parts, **BEYOND)
-        yield from (found[name][0] for name in LOST if name in found)
-        for name in ("descent", "key-query"):
-            if name in found:
-                yield pooled(f"assumptions.{name}", f"{WORDS[name]}: nothing changes", found[name], **SMALLER)
+        for name, runs in sorted(group_by(rows, "dropped"), key=lambda group: group[0] in SAME):
+            yield from _judge_dropped(name, runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
@@ -111,23 +85,26 @@ class Assumptions(Claim[Point], table=TABLE):
         label_axes(right, "Last step and max-margin direction", "1 - cosine of the two", log="x")
 
 
-def _judge_dropped(name: str, runs: Rows[Point]) -> tuple[Check, Check]:
+def _judge_dropped(name: str, runs: Rows[Point]) -> Checks:
     """Whether relevant tokens are selected, and where p turns."""
     words: dict[str, Any] = {"name": name, "words": WORDS[name], "on": runs}
+    if name in SAME:
+        words["within"] = TABLE.same
     every = name in KEPT
     share = every_run if every else share_of_runs
     criterion = TABLE.selects_all if every else TABLE.loses if name in LOST else TABLE.selects
-    selects = criterion(share(runs, lambda row: row.measured["selected"] == 1.0), **words)
+    yield criterion(share(runs, lambda row: row.measured["selected"] == 1.0), **words)
     # descent is too slow to come near its limit: |p| grows as the logarithm of the steps
     if name == "descent":
-        return selects, TABLE.follows(runs.values("flow_cosine"), **words)
+        yield TABLE.follows(runs.values("flow_cosine"), **words)
+        return
     turns = share(runs, lambda row: row.measured["separable"] and row.measured["increment"] >= TURNS)
-    return selects, TABLE.limit(turns, value=1.0 if every else None, **words)
+    yield TABLE.limit(turns, value=1.0 if every else None, **words)
 
 
 def _start(point: Point, rng: np.random.Generator) -> Start:
     """The usual data and first step, except for what is dropped."""
-    check_choice("dropped", point.dropped, DROPPED)
+    check_choice("dropped", point.dropped, WORDS)
     generator = datasets.RelevantTokens(
         point.length,
         point.relevant,

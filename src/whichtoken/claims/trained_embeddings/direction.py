@@ -18,18 +18,11 @@ from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims._runs import every_run, rows_where, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import FlowPoint, draw_start, measure_flow
-from whichtoken.lab import Check, Every, Mean, Measured, Row, Rows, Worst, pooled
+from whichtoken.lab import Every, Mean, Measured, Row, Rows, Worst
 
 THIN = 6  # sums over pairs of tokens are computed at every sixth recorded position
-CASES = {
-    "equal": "equal frequencies",
-    "unequal": "frequencies 1/rank",
-    "ideal": "a large first step without its errors",
-    "one-irrelevant": "one irrelevant token",
-    "one-irrelevant-ideal": "one irrelevant token, a first step without its errors",
-}
-BEYOND: dict[str, Any] = {"kind": "our-threshold", "regime": "beyond-hypotheses"}
 TABLE = ClaimTable(__name__)
+CASES = TABLE.tables["cases"]
 
 
 @dataclass(frozen=True)
@@ -71,26 +64,15 @@ class ClsDirection(Claim[Point], table=TABLE):
         if not cases:
             return
         one = cases.pop("one-irrelevant", None)
-        selection, turns = zip(*(_judge_case(case, runs) for case, runs in cases.items()), strict=True)
-        for code, words, parts in (
-            ("direction.selection", "every relevant token is selected, and nothing else", selection),
-            ("direction.turns", "p turns to the max-margin direction of what it selects", turns),
-        ):
-            yield pooled(code, words, [check for checks in parts for check in checks], **BEYOND)
+        for case, runs in cases.items():
+            yield from _judge_case(case, runs)
         if one is not None:
             yield TABLE.loses(share_of_runs(one, _complete), on=one)
         if not rows:
             return
         complete = _complete_runs(rows)
-        yield pooled(
-            "direction.way",
-            "|p| grows to the end, and selected tokens are better than second ones",
-            [
-                TABLE.norm(_smallest(rows, "growth")),
-                TABLE.local_optimality(_smallest(complete, "advantage"), on=complete),
-            ],
-            **BEYOND,
-        )
+        yield TABLE.norm(_smallest(rows, "growth"))
+        yield TABLE.local_optimality(_smallest(complete, "advantage"), on=complete)
         # our condition for the relevant-only selection: what holds under it
         proven = Rows(row for row in rows if row.measured["unique"])
         yield TABLE.unique(Every(proven.values("only_relevant")), on=proven)
@@ -127,20 +109,19 @@ def _complete_runs(rows: Rows[Point]) -> Rows[Point]:
     return Rows(filter(_complete, rows))
 
 
-def _judge_case(case: str, runs: Rows[Point]) -> tuple[list[Check], list[Check]]:
+def _judge_case(case: str, runs: Rows[Point]) -> Checks:
     """What is selected, and where p turns."""
     complete = _complete_runs(runs)
     words: dict[str, Any] = {"case": case, "words": CASES[case]}
     slow = case == "unequal"
-    selection = [TABLE.selects(every_run(runs, _complete), on=runs, **words)]
+    yield TABLE.selects(every_run(runs, _complete), on=runs, **words)
     if not complete:
-        return selection, [TABLE.limit([], on=runs, **words)]
-    selection.append(TABLE.only_relevant(Every(complete.values("only_relevant")), on=complete, **words))
-    return selection, [
-        TABLE.limit(complete.values("cosine"), on=complete, value=0.99 if slow else None, **words),
-        TABLE.increment(complete.values("increment"), on=complete, **words),
-        TABLE.margin(complete.values("margin_share"), on=complete, value=0.75 if slow else None, **words),
-    ]
+        yield TABLE.limit([], on=runs, **words)
+        return
+    yield TABLE.only_relevant(Every(complete.values("only_relevant")), on=complete, **words)
+    yield TABLE.limit(complete.values("cosine"), on=complete, value=0.99 if slow else None, **words)
+    yield TABLE.increment(complete.values("increment"), on=complete, **words)
+    yield TABLE.margin(complete.values("margin_share"), on=complete, value=0.75 if slow else None, **words)
 
 
 def _smallest(rows: Rows[Point], name: str) -> Worst | Mean:

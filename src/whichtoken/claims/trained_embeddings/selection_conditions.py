@@ -20,20 +20,13 @@ from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Exact, Measured, Rows, Worst, pooled
+from whichtoken.lab import Exact, Measured, Rows, Worst
 from whichtoken.lab.instances import Lemma
 
 if TYPE_CHECKING:
     from whichtoken.margin import MarginCertificate
 
 SLACK = 1e-6  # a constraint that exceeds its right-hand side by more is not tight
-FREQUENCIES = {"equal": "equal frequencies", "unequal": "frequencies 1/rank"}
-RIVALS = {
-    "one-more": "with one irrelevant token more",
-    "all-but-one": "with all irrelevant tokens but one",
-    "shortest": "of all, the shortest one",
-}
-BEYOND: dict[str, Any] = {"kind": "our-law", "regime": "beyond-hypotheses"}
 TABLE = ClaimTable(__name__)
 
 
@@ -98,19 +91,12 @@ class SelectionConditions(Claim[Point], table=TABLE):
         if not dims:
             return
         largest, fewest = rows.where(dim=max(dims)), rows.where(dim=min(dims))
-        rivals, ends = [], []
-        for name, words in FREQUENCIES.items():
+        for name, words in TABLE.tables["frequencies"].items():
             runs = largest.where(equal=name == "equal")
-            if not (runs or runs.failed):
-                continue
-            for rival, which in RIVALS.items():
+            for rival, which in TABLE.tables["rivals"].items():
                 ratio = runs.values("norm") / runs.values(rival.replace("-", "_")) if runs else []
-                rivals.append(TABLE.hypothesis(ratio, on=runs, rival=rival, name=name, words=words, which=which))
-            ends.append(TABLE.conclusion(every_run(runs, "only_relevant"), on=runs, name=name, words=words))
-        yield pooled(
-            "conditions.hypothesis", "the relevant-only solution is longer than some rival's", rivals, **BEYOND
-        )
-        yield pooled("conditions.conclusion", "only relevant tokens are selected all the same", ends, **BEYOND)
+                yield TABLE.hypothesis(ratio, on=runs, rival=rival, name=name, words=words, which=which)
+            yield TABLE.conclusion(every_run(runs, "only_relevant"), on=runs, name=name, words=words)
         yield TABLE.construction(largest.seed_means("constructed"), on=largest)
         if rows:
             yield TABLE.lemma_21(Worst((rows.values("norm") / rows.values("norm_bound")).max()))
