@@ -27,17 +27,11 @@ PARTS = (
     NONE, NETWORK, RMS, f"{RMS}+{NETWORK}", LAYER, f"{LAYER}+{NETWORK}", RESIDUAL, f"{RESIDUAL}+{NETWORK}", f"{RESIDUAL}+{RMS}",
     f"{RESIDUAL}+{LAYER}", f"{RESIDUAL}+{RMS}+{NETWORK}", f"{RESIDUAL}+{LAYER}+{NETWORK}",
 )  # fmt: skip
-FROZEN = {
-    "all": (),
-    "theorem": ("W_11", "W_12", "W_21", "v_2"),
-    "no v_2": ("v_2",),
-    "no W_12": ("W_12",),
-    "no W_21": ("W_21",),
-}
 LOST = (RESIDUAL, f"{RESIDUAL}+{NETWORK}")
 TERMS = ((RESIDUAL, "no v_2"), (RESIDUAL, "no W_12"), (f"{RESIDUAL}+{NETWORK}", "no v_2"))
 FEW, MANY = 4, 8  # groups
 TABLE = ClaimTable(__name__)
+FROZEN = TABLE.tables["frozen"]
 
 
 @dataclass(frozen=True)

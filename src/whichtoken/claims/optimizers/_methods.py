@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from whichtoken.claims._problems import Vector
@@ -28,30 +30,8 @@ class Method:
     rate: bool = True  # whether steps of W have constant size, so that the share should approach its limit as 1 / steps
 
 
-METHODS = {
-    # for p = 2 the flow takes the path of normalized steps; what differs is the clock, and in time nothing falls as a power
-    "gd": Method("GD, as a flow", "mirror", {"rule": "flow", "lr": 0.1}, "l2", 1, False),
-    "normalized-gd": Method("normalized GD", "normalized-gd", {"lr": 0.1}, "l2"),
-    "sign": Method("sign", "sign", {"lr": 0.02}, "linf"),
-    "coordinate": Method("greedy coordinate", "coordinate", {"lr": 1.0}, "l1", 1, False),  # slower than 1 / steps
-    "adam": Method("Adam (.9, .9), eps 0", "adam", {"lr": 0.02, "betas": (0.9, 0.9), "eps": 0.0}, "linf"),
-    "adam-default": Method("Adam (.9, .999), eps 1e-8", "adam", {"lr": 0.02}),
-    "lion": Method("Lion (.9, .99)", "lion", {"lr": 0.004}, "linf"),
-    "muon": Method("Muon, exact, no momentum", "muon", {"lr": 0.1, "momentum": 0.0}, "spectral"),
-    "muon-momentum": Method("Muon, exact, momentum .95", "muon", {"lr": 0.02}, "spectral"),
-    "muon-torch": Method("Muon as in torch", "muon", {"lr": 0.02, "method": "newton-schulz"}),
-    "shampoo": Method("Shampoo (.9)", "shampoo", {"lr": 0.1}, "spectral"),
-    "soap": Method("SOAP-like (.95, .95), eps 0", "soap", {"lr": 0.02, "eps": 0.0}),
-    "schatten": Method(
-        "Schatten-1.5 mirror", "mirror", {"lr": 0.1, "p": 1.5, "norm": "schatten"}, "schatten-1.5", 1, False
-    ),
-    "keys-queries": Method(
-        "normalized GD on K and Q", "normalized-gd", {"lr": 0.2, "lr_power": 0.5}, "nuclear", 2, False
-    ),
-    "keys-queries-muon": Method(
-        "Muon on K and Q", "muon", {"lr": 0.2, "lr_power": 0.5, "momentum": 0.0}, "spectral", 2, False
-    ),
-}
+_TABLE = tomllib.loads(files(__package__).joinpath("_methods.toml").read_text(encoding="utf-8"))
+METHODS = {name: Method(**entry) for name, entry in _TABLE.items()}
 PRINTED = {"l1": "l_1", "l2": "l_2", "linf": "l_inf"}
 OWN_NORMS = {"schatten-1.5": ("schatten", 1.5)}  # beside those of the map
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -22,14 +22,8 @@ from whichtoken.claims._runs import group_by, mean_of_runs, pairs, resampled_run
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, norm_name, train_with
 from whichtoken.lab import Measured, Row, Rows
 
-TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "gd": ("normalized-gd", {"lr": 0.2}, "nuclear"),
-    "muon": ("muon", {"lr": 0.2, "momentum": 0.0}, "spectral"),
-    "sign": ("sign", {"lr": 0.06}, ""),
-    "adam": ("adam", {"lr": 0.06, "betas": (0.9, 0.9), "eps": 0.0}, ""),
-}
-WORDS = {"gd": "gradient descent", "muon": "Muon", "sign": "sign descent", "adam": "Adam"}
 TABLE = ClaimTable(__name__)
+TRAINED = TABLE.tables["trained"]
 
 
 @dataclass(frozen=True)
@@ -44,9 +38,10 @@ class KeysQueries(Claim[Point], table=TABLE):
         from whichtoken.flows.margin_norms import NORMS
 
         problem, start = draw_problem(point, rng, START)
-        optimizer, options, _ = TRAINED[point.method]
+        trained = TRAINED[point.method]
         # with steps k^-(1 - 1/depth) of the factors, W moves by steps of constant size
-        method = Method("", optimizer, {**options, "lr_power": 1.0 - 1.0 / point.depth}, factors=point.depth)
+        options = {**trained["options"], "lr_power": 1.0 - 1.0 / point.depth}
+        method = Method("", trained["optimizer"], options, factors=point.depth)
         run = train_with(method, problem, start, point.steps)
         _, [shares] = margin_shares(problem, run, NORMS)
         values = np.linalg.svd(run.final.direction, compute_uv=False)
@@ -59,14 +54,16 @@ class KeysQueries(Claim[Point], table=TABLE):
     def judge(self, rows: Rows[Point]) -> Checks:
         own, none = [], []
         for name, runs in group_by(rows.where(depth=2), "method"):
-            if norm := TRAINED[name][2]:
+            if norm := TRAINED[name]["norm"]:
                 yield (TABLE.nuclear if norm == "nuclear" else TABLE.spectral)(mean_of_runs(runs, _lead), on=runs)
                 own.append(
-                    TABLE.own.part(name, f"{WORDS[name]}, {norm} margin", resampled_runs(runs, _own_share), on=runs)
+                    TABLE.own.part(
+                        name, f"{TRAINED[name]['words']}, {norm} margin", resampled_runs(runs, _own_share), on=runs
+                    )
                 )
             else:
                 largest = mean_of_runs(runs, lambda row: max(row.measured["shares"].values()), failed=1.0)
-                none.append(TABLE.none.part(name, WORDS[name], largest, on=runs))
+                none.append(TABLE.none.part(name, TRAINED[name]["words"], largest, on=runs))
         yield from (*own, *none)
         trained = rows.where(method="gd")
         for shallow, deep in pairwise(sorted(trained.levels("depth"))):
@@ -78,7 +75,7 @@ class KeysQueries(Claim[Point], table=TABLE):
         for name in rows.where(depth=2).levels("method"):
             shares = [row.measured["shares"] for row in rows.where(depth=2, method=name)]
             means = {format_norms(norm_name(norm)): np.mean([share[norm] for share in shares]) for norm in shares[0]}
-            left.plot(list(means), list(means.values()), "o-", label=f"{WORDS[name]} on K and Q")
+            left.plot(list(means), list(means.values()), "o-", label=f"{TRAINED[name]['words']} on K and Q")
         label_axes(left, "In which norm?", y="mean share of the largest margin", ylim=(0.0, 1.05), legend=True)
         depths = sorted(rows.where(method="gd").levels("depth"))
         right.boxplot([rows.where(method="gd", depth=depth).values("rank") for depth in depths], tick_labels=depths)
@@ -86,9 +83,9 @@ class KeysQueries(Claim[Point], table=TABLE):
 
 
 def _own_share(row: Row[Point]) -> float:
-    return float(row.measured["shares"][TRAINED[row.point.method][2]])
+    return float(row.measured["shares"][TRAINED[row.point.method]["norm"]])
 
 
 def _lead(row: Row[Point]) -> float:
-    others = [share for name, share in row.measured["shares"].items() if name != TRAINED[row.point.method][2]]
+    others = [share for name, share in row.measured["shares"].items() if name != TRAINED[row.point.method]["norm"]]
     return _own_share(row) - float(max(others))

@@ -22,33 +22,12 @@ from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, norm_name, train_with
 from whichtoken.lab import Measured, Resampled, Row, Rows
-from whichtoken.lab.verdicts import Kind, Regime
 
 MethodName = Literal[
     "gd", "normalized-gd", "sign", "coordinate", "adam", "adam-default", "lion", "muon", "muon-momentum", "muon-torch",
     "shampoo", "soap", "schatten", "keys-queries", "keys-queries-muon",
 ]  # fmt: skip
 COSTLY = ("schatten", "shampoo", "soap")  # decompose a matrix in every step
-# Which statement a method belongs to. Attention: known for W under gradient descent. Steepest, averaged: proven for homogeneous
-# networks, which attention is not. Ours: no statement that we know of. Keys and queries have a claim of their own.
-GROUPS = {
-    "attention": ("gd", "normalized-gd"),
-    "steepest": ("sign", "coordinate", "muon"),
-    "averaged": ("adam", "lion", "muon-momentum"),
-    "ours": ("schatten", "shampoo"),
-}
-WORDS = {
-    "attention": "gradient descent on W, l_2",
-    "steepest": "steepest descent in l_inf, l_1 or the spectral norm",
-    "averaged": "Adam without eps, Lion and Muon with averages of gradients",
-    "ours": "Shampoo, Schatten mirror descent",
-}
-STATED: dict[str, tuple[Kind, Regime]] = {
-    "attention": ("paper-statement", "unknown"),
-    "steepest": ("paper-statement", "beyond-hypotheses"),
-    "averaged": ("paper-statement", "beyond-hypotheses"),
-    "ours": ("our-law", "unknown"),
-}
 TABLE = ClaimTable(__name__)
 
 
@@ -78,15 +57,16 @@ class Margins(Claim[Point], table=TABLE):
 
     def judge(self, rows: Rows[Point]) -> Checks:
         runs_of = dict(group_by(rows, "method"))
-        for group, names in GROUPS.items():
-            kind, regime = STATED[group]
+        for group, stated in TABLE.tables["groups"].items():
             for table, of in ((TABLE.own, own_share), (TABLE.limit, extrapolated_share), (TABLE.dominance, _dominance)):
-                criterion = replace(table, kind=kind if table.kind == "our-law" else table.kind, regime=regime)
-                for name in names:
+                criterion = replace(
+                    table, kind=stated["kind"] if table.kind == "our-law" else table.kind, regime=stated["regime"]
+                )
+                for name in stated["methods"]:
                     if runs := runs_of.get(name):
                         words = f"{METHODS[name].label}, {norm_name(METHODS[name].norm)} margin, {len(runs)} runs"
                         median = resampled_runs(runs, of)
-                        yield criterion.part(name, words, median, on=runs, group=group, words=WORDS[group])
+                        yield criterion.part(name, words, median, on=runs, group=group, words=stated["words"])
         for name, runs in runs_of.items():
             if METHODS[name].rate and METHODS[name].norm:
                 yield TABLE.rate.part(name, METHODS[name].label, _median_exponent(runs), on=runs)

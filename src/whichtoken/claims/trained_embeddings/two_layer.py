@@ -25,19 +25,10 @@ from whichtoken.theory import trained_embeddings
 DIM = 2048  # of the paper
 CONVERGED = 40  # smallest number of epochs after which a loss is held against the order that the paper gives
 NAMES = {1: "one layer", 2: "two layers"}
-SCALES = {"1": ("printed", "scores as printed"), "1/sqrt(d)": ("scaled", "scores over the root of d")}
-# the text gives no scale of the scores, so that it is unknown whether any of these settings is that of the paper
-SIZES: tuple[tuple[str, str, Any], ...] = (
-    ("printed", "scores as printed", "unknown"),
-    ("scaled", "scores over the root of d", "unknown"),
-    ("small", "small sizes", "smaller-than-stated"),
-)
-FIGURES: tuple[tuple[str, str, Any], ...] = (
-    *SIZES,
-    ("imdb", "IMDB, 64 dimensions", "smaller-than-stated"),
-    ("synthetic", "synthetic reviews", "beyond-hypotheses"),
-)
+SCALES = {"1": "printed", "1/sqrt(d)": "scaled"}
+SIZES = (*SCALES.values(), "small")
 TABLE = ClaimTable(__name__)
+FIGURES = TABLE.tables["figures"]
 
 
 @dataclass(frozen=True)
@@ -88,16 +79,16 @@ class TwoLayer(Claim[Point], table=TABLE):
 
     def judge(self, rows: Rows[Point]) -> Checks:
         deep = rows.where(layers=2)
-        for case, about, regime in FIGURES:
+        for case, figure in FIGURES.items():
             if groups := [
                 (_label(point), _words(point), runs)
                 for point, runs in each_point(deep)
                 if case == ("imdb" if point.source == "imdb" else _size(point))
             ]:
-                words = f"two layers, {about}: E.v and E.p show what a token says"
-                yield corpus.judge_figure("two-layer", case, words, groups, regime)
+                words = f"two layers, {figure['words']}: E.v and E.p show what a token says"
+                yield corpus.judge_figure("two-layer", case, words, groups, figure["regime"])
         long = rows_where(deep, lambda point: point.source in corpus.FILES and point.epochs >= CONVERGED)
-        for size, _, _ in SIZES:
+        for size in SIZES:
             for point, runs in each_point(long):
                 if _size(point) == size:
                     yield TABLE[f"loss_order_{size}"].part(
@@ -127,7 +118,7 @@ class TwoLayer(Claim[Point], table=TABLE):
 def _size(point: Point) -> str:
     if point.source not in corpus.FILES:
         return "synthetic"
-    return "small" if point.dim < DIM else SCALES[point.logit_scale][0]
+    return "small" if point.dim < DIM else SCALES[point.logit_scale]
 
 
 def _label(point: Point) -> str:
@@ -137,7 +128,9 @@ def _label(point: Point) -> str:
 
 def _words(point: Point) -> str:
     many = f"{point.reviews} reviews" if point.reviews else "all reviews"
-    return f"{point.source}, {many}, dim {point.dim}, {point.epochs} epochs, {SCALES[point.logit_scale][1]}"
+    return (
+        f"{point.source}, {many}, dim {point.dim}, {point.epochs} epochs, {FIGURES[SCALES[point.logit_scale]]['words']}"
+    )
 
 
 def _nearest_to_the_paper(row: Row[Point]) -> tuple[Any, ...]:
