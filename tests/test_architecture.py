@@ -101,7 +101,6 @@ SOFTMAX = {"softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention"
 # who may say softmax outside of `attention/`, and why
 ALLOWED_SOFTMAX = {
     "claims/group_sparse/_layers.py": "dense attention between groups",
-    "claims/group_sparse/_learned_encodings.py": "dense attention between groups",
     "claims/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
     "claims/sparse_tokens/positions.py": "brute force, which is to share no code with what it judges",
     "claims/trained_embeddings/_tuples.py": "dense attention between the tokens of a sequence",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from whichtoken.claims.group_sparse._learned_encodings import LearnedEncodings
+from whichtoken.claims.group_sparse._layers import LayeredTransformer
 from whichtoken.datasets import GroupSparse
 from whichtoken.theory.group_sparse import positional_block, stability_bounds, symmetric_map
 from whichtoken.theory.group_sparse.descent import (
@@ -113,7 +113,7 @@ def test_observations_are_taken_before_every_so_many_updates_and_at_the_end():
 
 def test_a_torch_module_is_trained_with_any_optimizer():
     data = GroupSparse(4, 2, relevant=1)
-    model = LearnedEncodings(2, 4)
+    model = LayeredTransformer(2, 4, rng=np.random.default_rng(0))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     descend_on_batches(model, fresh_batches(data, 100, np.random.default_rng(0)), optimizer, 300)
     X, y = as_tensors(data.sample(1000, np.random.default_rng(1)))

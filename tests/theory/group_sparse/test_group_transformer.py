@@ -10,7 +10,7 @@ from mpmath import mp, mpf
 from numba import njit
 from torch.nn.functional import logsigmoid
 
-from whichtoken.claims.group_sparse._learned_encodings import LearnedEncodings
+from whichtoken.claims.group_sparse._layers import LayeredTransformer
 from whichtoken.datasets import GroupSparse
 from whichtoken.theory.group_sparse import positional_block
 from whichtoken.theory.group_sparse.encodings import positional_encodings
@@ -227,16 +227,17 @@ def test_loss_refuses_labels_that_do_not_fit(rows, labels, sentence):
 
 def test_learned_encodings_start_as_the_group_transformer_and_are_trained():
     X, y, P, W, v = random_problem(encoding_dim=5)
-    model, learned = model_with(P, W, v, group_dim=3), LearnedEncodings(3, 5, P)
+    model, learned = model_with(P, W, v, group_dim=3), LayeredTransformer(3, 5, rng=np.random.default_rng(0))
+    learned.encodings = torch.nn.Parameter(torch.tensor(P))
     with torch.no_grad():
-        learned.W.copy_(model.W)
-        learned.readout.weight.copy_(model.v)
+        learned.W[0].copy_(model.W)
+        learned.v[0].copy_(model.v)
     X, y = torch.tensor(X), torch.tensor(y)
     torch.testing.assert_close(learned(X), model(X), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(learned.attention(X), model.attention(X), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(learned.attend(X)[1][0], model.attention(X), rtol=1e-12, atol=1e-12)
     model.loss(X, y).backward()
     learned.loss(X, y).backward()
-    torch.testing.assert_close(learned.W.grad, model.W.grad, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(learned.W.grad[0], model.W.grad, rtol=1e-10, atol=1e-13)
     assert learned.encodings.grad.abs().max() > 0
     np.testing.assert_array_equal(P, random_problem(encoding_dim=5)[2])
 

@@ -35,7 +35,7 @@ class LayeredTransformer(torch.nn.Module):
 
     One layer without parts is `GroupTransformer`. With `residual` the attended tokens are added to the tokens, a norm is taken
     of the tokens before each layer, and a `network` of `HIDDEN` ReLU units reads instead of the vector v. Blocks that are not
-    among the `trained` ones stay zero.
+    among the `trained` ones stay zero. Encodings that are made a parameter are trained too.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Encodings(Claim[Point], table=TABLE):
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         import torch
 
-        from whichtoken.claims.group_sparse._learned_encodings import LearnedEncodings
+        from whichtoken.claims.group_sparse._layers import LayeredTransformer
         from whichtoken.theory.group_sparse.descent import descend_on_batches, fresh_batches
         from whichtoken.theory.group_sparse.transformer import GroupTransformer
 
@@ -53,11 +53,14 @@ class Encodings(Claim[Point], table=TABLE):
         if not point.encoding.startswith("learned"):
             plain = GroupTransformer(point.group_dim, point.groups, encodings)
             return train_and_measure(plain, data, batches, point.steps, point.lr, rng)
-        model = LearnedEncodings(point.group_dim, point.groups, encodings)
+        # all other parameters start at zero, whatever the numbers are that they would be a multiple of
+        model = LayeredTransformer(point.group_dim, point.groups, rng=np.random.default_rng(0))
+        model.encodings = torch.nn.Parameter(torch.from_numpy(encodings))
         descend_on_batches(model, batches, torch.optim.SGD(model.parameters(), lr=point.lr), point.steps)
         X, y = map(torch.from_numpy, data.sample(TEST_SAMPLES, rng))
         with torch.no_grad():
-            received = model.attention(X)[:, int(data.relevant[0])]
+            (weights,) = model.attend(X)[1]
+            received = weights[:, int(data.relevant[0])]
             return {"accuracy": float((y * model(X) > 0).double().mean()), "attention": float(received.mean())}
 
     def judge(self, rows: Rows[Point]) -> Checks:

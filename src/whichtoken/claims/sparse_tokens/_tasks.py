@@ -147,6 +147,45 @@ def fit_given_query(
     return head.train_loss, error
 
 
+def train_readout(
+    model: str, data: SparseTokens, first: Any, second: Any, *, ridge: float, loss: Any, inverse_temperature: float
+) -> dict[str, float]:
+    """Training loss and exact test error of attention after its two steps on the `first` tokens, or of mean pooling.
+
+    The readout is trained on the `second` tokens; None: on the first ones again.
+    """
+    from whichtoken.theory.sparse_tokens.two_step import attention_features, fit_attention
+
+    if model == "pooled":
+        head, query = sparse_tokens.fit_head(*attention_features(second), ridge, loss), None
+    else:
+        fit = fit_attention(
+            first, second, ridge=ridge, head_loss=loss, target_temperature=inverse_temperature,
+            lr_readout=LEARNING_RATE, lr_bias=LEARNING_RATE, bias_correction=False,  # the protocol of the source
+        )  # fmt: skip
+        head, query = fit.head, fit.query
+    error = sparse_tokens.exact_error(head.readout, head.bias, data.direction, query=query, **task_of(data))
+    return {"train_loss": head.train_loss, "test_error": error}
+
+
+def train_on_all_tokens(
+    data: SparseTokens,
+    samples: int,
+    rng: np.random.Generator,
+    *,
+    ridge: float,
+    loss: Any,
+    positions: Array | None = None,
+) -> dict[str, float]:
+    """Training loss and exact test error of a linear model on all tokens of a sequence."""
+    tokens, labels = data.sample(samples, rng)
+    head = sparse_tokens.fit_head(tokens.reshape(samples, -1), labels, ridge, loss)
+    task = {name: value for name, value in task_of(data).items() if name != "length"}
+    readout = head.readout.reshape(data.length, data.dim)
+    error = sparse_tokens.exact_error_vectorized(readout, head.bias, data.direction, positions=positions, **task)
+    return {"train_loss": head.train_loss, "test_error": error}
+
+
 Statistic = Callable[[Array], Array]  # tokens (n, L) to scores (n,), larger for positives
 
 CHUNK_FLOATS = 1 << 20

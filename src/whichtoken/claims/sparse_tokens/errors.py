@@ -70,10 +70,16 @@ def _name(point: Point) -> str:
 
 class Errors(Claim[Point], table=TABLE):
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        data, samples = tasks.sequences_of(point), round(point.samples_per_dim * point.dim)
+        training: dict[str, Any] = {"ridge": point.ridge, "loss": point.loss}
         if point.model == "vectorized":  # it has no query
-            return _run_vectorized(point, rng)
-        if point.query == "trained":
-            return _run_trained_query(point, rng)
+            return tasks.train_on_all_tokens(data, samples, rng, **training)
+        if point.query == "trained":  # the whole protocol on tokens, drawn in chunks
+            first = data.stream(round(point.query_samples * point.dim), rng)
+            second = data.stream(samples, rng)
+            again = point.model == "attention" and not point.split
+            training["inverse_temperature"] = point.inverse_temperature
+            return tasks.train_readout(point.model, data, first, None if again else second, **training)
         temperature = point.inverse_temperature if point.model == "attention" else 0.0
         loss, error = tasks.fit_given_query(point, temperature, rng, point.loss)
         return {"train_loss": loss, "test_error": error}
@@ -160,43 +166,6 @@ class Errors(Claim[Point], table=TABLE):
         left.set(title=f"Test error: theory (lines), training (dots){ending}", ylim=(0, 0.52))
         right.set(title="Training loss", yscale="log")
         legend(left)
-
-
-def _run_trained_query(point: Point, rng: np.random.Generator) -> Measured:
-    """The whole protocol on tokens, drawn in chunks; mean pooling sees the second sample only."""
-    from whichtoken.theory.sparse_tokens.two_step import attention_features, fit_attention
-
-    data = tasks.sequences_of(point)
-    first = data.stream(round(point.query_samples * point.dim), rng)
-    second = data.stream(round(point.samples_per_dim * point.dim), rng)
-    if point.model == "pooled":
-        head = sparse_tokens.fit_head(*attention_features(second), point.ridge, point.loss)
-        error = sparse_tokens.exact_error(head.readout, head.bias, data.direction, **tasks.task_of(point))
-        return {"train_loss": head.train_loss, "test_error": error}
-    fit = fit_attention(
-        first,
-        second if point.split else None,
-        ridge=point.ridge,
-        head_loss=point.loss,
-        target_temperature=point.inverse_temperature,
-        lr_readout=tasks.LEARNING_RATE,
-        lr_bias=tasks.LEARNING_RATE,
-        bias_correction=False,  # the protocol of the source
-    )
-    error = sparse_tokens.exact_error(fit.readout, fit.bias, data.direction, query=fit.query, **tasks.task_of(point))
-    alignment = float(fit.query @ data.direction / np.linalg.norm(fit.query))
-    return {"train_loss": fit.head.train_loss, "test_error": error, "alignment": alignment}
-
-
-def _run_vectorized(point: Point, rng: np.random.Generator) -> Measured:
-
-    data = tasks.sequences_of(point)
-    tokens, labels = data.sample(round(point.samples_per_dim * point.dim), rng)
-    head = sparse_tokens.fit_head(tokens.reshape(len(labels), -1), labels, point.ridge, point.loss)
-    weights = head.readout.reshape(point.length, point.dim)
-    task = {name: value for name, value in tasks.task_of(point).items() if name != "length"}
-    error = sparse_tokens.exact_error_vectorized(weights, head.bias, data.direction, **task)
-    return {"train_loss": head.train_loss, "test_error": error}
 
 
 def _words(point: Point) -> str:

@@ -145,33 +145,13 @@ def position_weights(point: Point) -> Array:
 
 def _train(point: Point, rng: np.random.Generator) -> Measured:
     """Training loss and exact test error of the whole protocol, with least squares for the readout."""
-    from whichtoken.theory.sparse_tokens.two_step import attention_features, fit_attention
-
     weights = position_weights(point)
-    data = tasks.sequences_of(point, positions=weights)
-    samples, task = round(point.samples_per_dim * point.dim), tasks.task_of(point)
+    data, samples = tasks.sequences_of(point, positions=weights), round(point.samples_per_dim * point.dim)
     first, second = data.stream(samples, rng), data.stream(samples, rng)
-    if point.model == "attention":
-        rates: dict[str, Any] = {
-            "lr_readout": tasks.LEARNING_RATE,
-            "lr_bias": tasks.LEARNING_RATE,
-            "bias_correction": False,
-        }
-        fit = fit_attention(first, second, ridge=RIDGE, head_loss="square", target_temperature=TEMPERATURE, **rates)
-        error = sparse_tokens.exact_error(fit.readout, fit.bias, data.direction, query=fit.query, **task)
-        return {"train_loss": fit.head.train_loss, "test_error": error}
-    if point.model == "pooled":
-        head = sparse_tokens.fit_head(*attention_features(second), RIDGE, "square")
-        return {
-            "train_loss": head.train_loss,
-            "test_error": sparse_tokens.exact_error(head.readout, head.bias, data.direction, **task),
-        }
-    tokens, labels = data.sample(samples, rng)
-    head = sparse_tokens.fit_head(tokens.reshape(samples, -1), labels, RIDGE, "square")
-    readout = head.readout.reshape(point.length, point.dim)
-    del task["length"]
-    error = sparse_tokens.exact_error_vectorized(readout, head.bias, data.direction, positions=weights, **task)
-    return {"train_loss": head.train_loss, "test_error": error}
+    training: dict[str, Any] = {"ridge": RIDGE, "loss": "square"}
+    if point.model == "vectorized":
+        return tasks.train_on_all_tokens(data, samples, rng, **training, positions=weights)
+    return tasks.train_readout(point.model, data, first, second, **training, inverse_temperature=TEMPERATURE)
 
 
 def _features(point: Point, samples: int, rng: np.random.Generator) -> tuple[Array, Array]:

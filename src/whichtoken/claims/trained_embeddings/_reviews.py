@@ -112,6 +112,35 @@ def logit_scale(point: Any) -> float:
     return scales[str(point.logit_scale)]
 
 
+def train_on_reviews(
+    point: Any, rng: np.random.Generator, *, layers: int = 1, watch: bool = False, **settings: Any
+) -> tuple[Any, Any, datasets.TokenCounts, datasets.TokenCounts, dict[str, Any]]:
+    """A model trained as the point says, its history, the reviews to train and to test on, and what the figures show.
+
+    Parameters
+    ----------
+    watch : bool
+        Whether accuracy on the held-out reviews is measured after every epoch.
+    **settings : of `TrainingPlan`, beside those that every point has.
+    """
+    from whichtoken.theory.trained_embeddings.attention import posterior_difference
+    from whichtoken.theory.trained_embeddings.two_layer import TwoLayerAttention, train_two_layer
+
+    train, test = hold_out(draw_reviews(point.source, point.reviews, rng), point.held_out, rng)
+    fields = {name: getattr(point, name) for name in ("lr", "epochs", "drops", "train_value")}
+    plan = trained_embeddings.TrainingPlan(**fields, **settings)
+    start: Any = trained_embeddings.start_cls if layers == 1 else TwoLayerAttention.start
+    follow: Any = trained_embeddings.train_cls if layers == 1 else train_two_layer
+    model = start(train.counts.shape[1], point.dim, rng, logit_scale=logit_scale(point))
+    held_out = (test.counts, test.labels) if watch and len(test) else None
+    with training_guards(point, rng, held_out) as guards:
+        history = follow(model, train.counts, train.labels, plan, rng, guards=guards)
+    measured = {"loss": model.loss(train.counts, train.labels), "losses": history.losses}
+    scores, values = model.scores()
+    shown = token_importance(posterior_difference(train.counts, train.labels), scores, values, rng)
+    return model, history, train, test, measured | shown
+
+
 DRAWN = 1500  # tokens kept for the figure
 # The paper's figures give no number: what they show would be refuted by a correlation that is not positive.
 VALUE = Criterion(

@@ -23,7 +23,6 @@ from whichtoken.claims._runs import group_by, pairs, rows_where
 from whichtoken.claims.trained_embeddings import _reviews as corpus
 from whichtoken.lab import Measured, Rows
 from whichtoken.lab.verdicts import Regime
-from whichtoken.theory import trained_embeddings
 
 # At the paper's settings only the scale of the scores is unknown; shorter trainings and our 3806 reviews of Yelp are smaller
 # than stated, and synthetic reviews are ours.
@@ -49,23 +48,7 @@ class ReviewImportance(Claim[Point], table=TABLE):
         return corpus.missing_reviews(point.source)
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.theory.trained_embeddings.attention import posterior_difference
-
-        data = corpus.draw_reviews(point.source, point.reviews, rng)
-        train, test = corpus.hold_out(data, point.held_out, rng)
-        model = trained_embeddings.start_cls(
-            data.counts.shape[1], point.dim, rng, logit_scale=corpus.logit_scale(point)
-        )
-        plan = trained_embeddings.TrainingPlan(
-            lr=point.lr, epochs=point.epochs, drops=point.drops, train_value=point.train_value
-        )
-        with corpus.training_guards(point, rng, (test.counts, test.labels) if len(test) else None) as guards:
-            history = trained_embeddings.train_cls(model, train.counts, train.labels, plan, rng, guards=guards)
-        measured = {
-            "loss": model.loss(train.counts, train.labels),
-            "losses": history.losses,
-            **corpus.token_importance(posterior_difference(train.counts, train.labels), *model.scores(), rng),
-        }
+        _, history, train, test, measured = corpus.train_on_reviews(point, rng, watch=True)
         if len(test):
             measured |= {"held_out": history.held_out_accuracies, "regression": _regression(train, test)}
         return measured

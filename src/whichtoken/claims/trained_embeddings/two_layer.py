@@ -20,7 +20,6 @@ from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import each_point, pairs, rows_where
 from whichtoken.claims.trained_embeddings import _reviews as corpus
 from whichtoken.lab import Measured, Row, Rows
-from whichtoken.theory import trained_embeddings
 
 DIM = 2048  # of the paper
 CONVERGED = 40  # smallest number of epochs after which a loss is held against the order that the paper gives
@@ -51,31 +50,13 @@ class TwoLayer(Claim[Point], table=TABLE):
         return corpus.missing_reviews(point.source)
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.theory.trained_embeddings.attention import posterior_difference
-        from whichtoken.theory.trained_embeddings.two_layer import TwoLayerAttention, train_two_layer
-
         if point.layers not in NAMES:
             raise ValueError(f"layers={point.layers} must be 1 or 2")
-        data = corpus.draw_reviews(point.source, point.reviews, rng)
-        train, test = corpus.hold_out(data, point.held_out, rng)
-        plan = trained_embeddings.TrainingPlan(
-            lr=point.lr,
-            epochs=point.epochs,
-            batch_size=point.batch_size,
-            drops=point.drops,
-            train_value=point.train_value,
+        model, _, _, test, measured = corpus.train_on_reviews(
+            point, rng, layers=point.layers, batch_size=point.batch_size
         )
-        kind: Any = trained_embeddings.ClsAttention if point.layers == 1 else TwoLayerAttention
-        train_model: Any = trained_embeddings.train_cls if point.layers == 1 else train_two_layer
-        scale = corpus.logit_scale(point)
-        model = kind.start(train.counts.shape[1], point.dim, rng, logit_scale=scale)
-        with corpus.training_guards(point, rng) as guards:
-            losses = train_model(model, train.counts, train.labels, plan, rng, guards=guards).losses
         accuracy = float(np.mean(model.decision(test.counts) * test.labels > 0)) if len(test) else None
-        measured = {"loss": model.loss(train.counts, train.labels), "losses": losses, "held_out_accuracy": accuracy}
-        scores, values = model.scores()
-        importance = corpus.token_importance(posterior_difference(train.counts, train.labels), scores, values, rng)
-        return measured | importance
+        return measured | {"held_out_accuracy": accuracy}
 
     def judge(self, rows: Rows[Point]) -> Checks:
         deep = rows.where(layers=2)
