@@ -139,7 +139,9 @@ def test_a_failed_run_counts_with_the_worst_value():
     assert (len(large), len(large.failed)) == (1, 1)
 
 
-TABLES = sorted(path for path in Path(_checks.__file__).parent.glob("*/[a-z]*.toml") if path.with_suffix(".py").is_file())
+TABLES = sorted(
+    path for path in Path(_checks.__file__).parent.glob("*/[a-z]*.toml") if path.with_suffix(".py").is_file()
+)
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from whichtoken.claims.mirror_descent._pivot_sentences import PIVOT_SENTENCES
+from whichtoken.claims.mirror_descent.reviews import PIVOT_SENTENCES
 from whichtoken.datasets.review_sentences import synthetic_reviews, word_strengths
 from whichtoken.datasets.text_pipeline import TokenCodes
 

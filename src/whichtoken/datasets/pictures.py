@@ -47,9 +47,7 @@ class ImagePatch:
         Standard deviation of the noise.
     """
 
-    def __init__(
-        self, images: ArrayLike, labels: ArrayLike, groups: int = 9, relevant: int = 0, noise: float = 1.0
-    ) -> None:
+    def __init__(self, images: ArrayLike, labels: ArrayLike, groups: int = 9, relevant: int = 0) -> None:
         self.images = np.asarray(images, dtype=float)
         self.labels = np.asarray(labels, dtype=np.int64)
         check_count("groups", groups, 2)
@@ -58,22 +56,12 @@ class ImagePatch:
         self.groups = groups
         self.group_dim = self.images.shape[1]
         self.relevant = relevant
-        self.noise = noise
-
-    def sample(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Draw `n` pictures with replacement in fresh noise: X of shape (n, groups, pixels) and y of shape (n,)."""
-        return self._place(rng.integers(len(self.images), size=n), rng)
 
     def each(self, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Every picture once, in fresh noise."""
-        return self._place(np.arange(len(self.images)), rng)
-
-    def _place(
-        self, index: NDArray[np.int64], rng: np.random.Generator
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        X = self.noise * rng.standard_normal((len(index), self.groups, self.group_dim))
-        X[:, self.relevant] = self.images[index]
-        return X, self.labels[index]
+        """Every picture once, in fresh noise: X of shape (n, groups, pixels) and y of shape (n,)."""
+        X = rng.standard_normal((len(self.images), self.groups, self.group_dim))
+        X[:, self.relevant] = self.images
+        return X, self.labels
 
 
 def digit_images() -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -58,32 +58,6 @@ class TokenCounts(Shown):
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "vocabulary", None if self.vocabulary is None else tuple(self.vocabulary))
 
-    @classmethod
-    def from_sequences(
-        cls,
-        sequences: Sequence[ArrayLike] | NDArray[Any],
-        labels: ArrayLike,
-        *,
-        size: int | None = None,
-        vocabulary: Sequence[str] | None = None,
-    ) -> Self:
-        """Count token ids.
-
-        `sequences` is an array (n, T) or a list of arrays (T_i,); `size` is |S|, the largest id + 1 unless given.
-        """
-        rows = [np.asarray(row) for row in sequences]
-        filled = [row.ravel() for row in rows if row.size]  # an empty list has the type float
-        ids = np.concatenate(filled) if filled else np.empty(0, np.int64)
-        if ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0):
-            raise ValueError(f"sequences of type {ids.dtype} must hold token ids, whole numbers of 0 or more")
-        known = (
-            size if size is not None else len(vocabulary) if vocabulary is not None else int(ids.max(initial=-1)) + 1
-        )
-        if ids.size and ids.max() >= known:
-            raise ValueError(f"sequences hold token id {ids.max()}, the vocabulary has only {known} tokens")
-        counts = count_ids(np.repeat(np.arange(len(rows)), [row.size for row in rows]), ids, (len(rows), known))
-        return cls(counts, np.asarray(labels), None if vocabulary is None else tuple(vocabulary))
-
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each document, repetitions included, (n,)."""

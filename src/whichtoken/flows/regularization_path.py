@@ -32,7 +32,6 @@ Objective = Callable[[Matrix], tuple[float, Matrix]]  # of weights: value and gr
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _NODES, _NODE_WEIGHTS = (_NODES + 1.0) / 2.0, _NODE_WEIGHTS / 2.0  # on [0, 1]
 _SMOOTH = 2.0  # length over which a slope is smooth enough for one set of nodes
-_SAME = 1e-4  # values of log(L - L_inf) that count as the same minimum
 _LBFGS = {"maxiter": 5000, "maxfun": 20000, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-9}
 
 
@@ -45,7 +44,6 @@ class RegularizationPath(Shown):
     directions: Matrix  # (k, d, d), W / R
     log_excess: NDArray[np.float64]  # (k,), log(L(W) - L_inf) with the infimum of the loss L_inf
     stationarity: NDArray[np.float64]  # (k,), D_p between W and its steepest descent direction, zero at a minimizer
-    agreeing: NDArray[np.float64]  # (k,), share of the starts that lead to the same minimum
     selected: NDArray[np.int64]  # (n,), the token of highest token score: where the path leads
 
     def _headline(self) -> str:
@@ -114,10 +112,9 @@ def regularization_path(
         followed = [point for point, _ in found[1:]]
         best, value = min(found, key=lambda end: end[1])
         direction = sphere.direction(best)
-        agreeing = float(np.mean([end - value < _SAME for _, end in found]))
-        rows.append((direction, value, stationarity(excess, size, direction, p), agreeing))
-    directions, values, distances, shares = (np.array(column) for column in zip(*rows, strict=True))
-    return RegularizationPath(p, radius, directions, values, distances, shares, selected)
+        rows.append((direction, value, stationarity(excess, size, direction, p)))
+    directions, values, distances = (np.array(column) for column in zip(*rows, strict=True))
+    return RegularizationPath(p, radius, directions, values, distances, selected)
 
 
 def check_radii(radii: Iterable[float], starts: int) -> NDArray[np.float64]:

@@ -30,9 +30,7 @@ TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
-class Point:
-    groups: int = 8
-    group_dim: int = 4
+class Point(training.GroupSizes):
     relevant: int = 2
     lr: float = 0.02
     steps: int = 1500

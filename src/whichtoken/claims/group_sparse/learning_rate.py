@@ -20,7 +20,7 @@ import numpy as np
 from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions
 from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims._runs import group_by, rows_where
-from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, random_problem
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, GroupSizes, exact, random_problem
 from whichtoken.extras import is_installed, lacks
 from whichtoken.lab import Exact, Measured, Predicted, Row, Rows
 from whichtoken.theory import group_sparse
@@ -31,9 +31,8 @@ STEADY = 0.1  # |v_2| over |v_1| up to which v_2 counts as small
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(GroupSizes):
     groups: int = 16
-    group_dim: int = 4
     sigma: float = 0.5
     rate: float = LARGE  # lr times sigma
     steps: int = 100

@@ -8,11 +8,13 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,22 @@ from whichtoken.theory import mirror_descent
 VOCABULARY_FILE = "bert-base-uncased-vocab.txt"
 Split = tuple[list[str], NDArray[np.int8]]  # texts and labels, -1 or +1
 TABLE = ClaimTable(__name__)
+
+
+class PivotSentence(NamedTuple):
+    """A review, the word that decides it, in lower case, and its label, -1 or +1."""
+
+    text: str
+    pivot: str
+    label: int
+
+
+_PIVOTS = tomllib.loads(files(__package__).joinpath("pivot_sentences.toml").read_text(encoding="utf-8"))
+PIVOT_SENTENCES = tuple(
+    PivotSentence(text, pivot, label)
+    for name, label in (("good", +1), ("bad", -1))
+    for pivot, text in _PIVOTS[name].items()
+)
 
 
 @dataclass(frozen=True)
@@ -183,8 +201,6 @@ def _pivot_scores(model: mirror_descent.SentimentTransformer, codes: datasets.To
     Sentences whose deciding word is no single token are left out, as there.
     """
     import torch
-
-    from whichtoken.claims.mirror_descent._pivot_sentences import PIVOT_SENTENCES
 
     scores, chance, right = [], [], []
     for sentence in PIVOT_SENTENCES:

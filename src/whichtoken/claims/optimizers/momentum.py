@@ -20,7 +20,7 @@ import numpy as np
 from whichtoken import datasets
 from whichtoken.claims._checks import Checks, Claim, ClaimTable
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._problems import draw_problem
+from whichtoken.claims._problems import ProblemSize, draw_problem
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, values_with_failures
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, norm_name, train_with
 from whichtoken.lab import Exact, Measured, Row, Rows
@@ -33,11 +33,8 @@ TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(ProblemSize):
     problem: Literal["random", "three tokens", "linear"] = "random"
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
     method: Literal["normalized-gd", "sign", "muon"] = "sign"
     momentum: float = 0.9
     lr: float = 0.02

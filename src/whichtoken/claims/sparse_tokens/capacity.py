@@ -23,6 +23,7 @@ from whichtoken.claims._checks import Checks, Claim, ClaimTable, Predictions
 from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import (
+    OneSignalToken,
     attended_features,
     ratio_of_means,
     sequences_of,
@@ -43,11 +44,9 @@ TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(OneSignalToken):
     length: int = 5
-    signal_tokens: int = 1
     strength: float = 2.0
-    prevalence: float = 0.5
     dim: int = 100
     model: Literal["attention", "pooled", "vectorized"] = "attention"
     alignment: float = 0.8

@@ -40,11 +40,9 @@ TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(tasks.OneSignalToken):
     length: int = 5
-    signal_tokens: int = 1
     strength: float = 3.0
-    prevalence: float = 0.5
     dim: int = 300
     law: Literal["early", "steep"] = "early"
     quantity: Literal["errors", "capacity"] = "errors"

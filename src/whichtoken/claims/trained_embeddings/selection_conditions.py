@@ -31,14 +31,11 @@ TABLE = ClaimTable(__name__)
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(starts.FlowPoint):
     pairs: int = 30
-    length: int = 8
     relevant: int = 3
     irrelevant: int = 8
-    equal: bool = True
     dim: int = 256
-    lr: float = 2000.0
     step: Literal["actual", "ideal", "flat"] = "ideal"
     arc_length: float = 100.0
 
