@@ -47,7 +47,7 @@ def measure() -> Iterator[Measure]:
     peer = time.process_time() - start
     column = {token: j for j, token in enumerate(fitted.vocabulary)}
     found = np.array([(i, column[token]) for i, row in enumerate(slow) for token in row if token in column])
-    reference = count_ids(*found.T, (len(slow), len(column)))
+    reference = count_ids(found[:, 0], found[:, 1], (len(slow), len(column)))
     different = float((reference != counts[:SAMPLE]).nnz)
     yield Measure(f"first {SAMPLE} reviews", "counts that differ", different, 0, at_least=False)
     rates = len(reviews) / cpu, SAMPLE / peer
