@@ -27,7 +27,7 @@ from sklearn.model_selection import StratifiedKFold, train_test_split
 from whichtoken import BagClassifier
 from whichtoken.datasets import SparseTokens, read_bag_set
 from whichtoken.lab.benchmark import CPU, Beside, Cases, Measure
-from whichtoken.theory.sparse_tokens import bayes_oracle
+from whichtoken.theory.sparse_tokens import bayes_floor
 
 PART = "Bags"
 QUESTION = (
@@ -373,7 +373,7 @@ def _compared(case: Case) -> Iterator[Measure]:
 
 def _sparse_tokens(case: Case, errors: Array) -> Iterator[Measure]:
     """The error beside the best possible one and beside mean pooling's."""
-    floor, error = bayes_oracle(**TASK).error, errors.mean()
+    floor, error = bayes_floor(**TASK), errors.mean()
     detail = f"{error:.4f} over {floor:.4f}"
     yield Measure(case.name, "error over the Bayes floor", error / floor, 1.3, at_least=False, detail=detail)
     pooled = np.empty(REPEATS)

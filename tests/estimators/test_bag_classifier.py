@@ -20,7 +20,7 @@ from whichtoken.estimators.bags.data import LabeledBags, Scaling, as_bags, insta
 from whichtoken.estimators.bags.explanation import confirmed_deletion, smallest_deletion
 from whichtoken.estimators.bags.training import Queries, loss_and_gradient, pooled_features, split_weights
 from whichtoken.estimators.bags.validation import validation_splits
-from whichtoken.theory.sparse_tokens import bayes_oracle, exact_error
+from whichtoken.theory.sparse_tokens import bayes_floor, exact_error
 from whichtoken.theory.sparse_tokens.two_step import fit_attention, two_step_query
 
 classifier = partial(BagClassifier, instance_map="linear", random_state=0)
@@ -334,7 +334,7 @@ def test_sparse_signal_is_found_near_the_bayes_floor():
     model = classifier(refine_steps=0).fit(X, y)
     task = {"length": 100, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
     error = exact_error(model.readouts_[0, 0], model.intercept_[0], data.direction, query=model.queries_[0, 0], **task)
-    assert error <= 1.3 * bayes_oracle(**task).error
+    assert error <= 1.3 * bayes_floor(**task)
 
 
 def both_signals(n, seed):

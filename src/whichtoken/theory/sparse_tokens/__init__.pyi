@@ -9,6 +9,7 @@ from .finite_size import exact_error_vectorized as exact_error_vectorized
 from .limits import OracleErrorRate as OracleErrorRate
 from .limits import SampledErrorRate as SampledErrorRate
 from .limits import attention_oracle as attention_oracle
+from .limits import bayes_floor as bayes_floor
 from .limits import bayes_oracle as bayes_oracle
 from .limits import linear_oracle as linear_oracle
 from .pilot import PilotEstimate as PilotEstimate

@@ -171,6 +171,35 @@ def attention_oracle(
     return OracleErrorRate(max(found.error, _known_positions_error(task)), found.standard_error, tau, threshold)
 
 
+def bayes_floor(
+    *, length: int, signal_tokens: int, strength: float, prevalence: float, points: int | None = None
+) -> float:
+    """Error of the best possible classifier; `bayes_oracle` says how well it is known.
+
+    Parameters
+    ----------
+    length, signal_tokens, strength, prevalence : int, int, float, float
+        The task, as in `Task`.
+    points : int, optional
+        Draws, a power of two; by default 16384, fewer for long sequences.
+
+    Returns
+    -------
+    float
+        Probability of a wrong label that no classifier can beat.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import bayes_floor
+    >>> weak, strong = (bayes_floor(length=10, signal_tokens=1, strength=s, prevalence=0.5) for s in (2.0, 5.0))
+    >>> strong < weak < 0.5
+    True
+    """
+    return bayes_oracle(
+        length=length, signal_tokens=signal_tokens, strength=strength, prevalence=prevalence, points=points
+    ).error
+
+
 def bayes_oracle(
     *, length: int, signal_tokens: int, strength: float, prevalence: float, points: int | None = None
 ) -> SampledErrorRate:
