@@ -1,7 +1,7 @@
 """Criteria, pools, groups and pairs of runs, which all claims share."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -187,3 +187,17 @@ def test_what_a_table_declares_is_not_declared_in_the_class_too():
     """The class was overruled in silence: its random streams were others."""
     with pytest.raises(TypeError, match="method_fields, needs of a claim with a table stand in the table"):
         type("Twice", (_checks.Claim,), {"needs": "torch", "method_fields": frozenset()}, table=tuples.TABLE)
+
+
+def test_a_pool_of_several_criteria_is_undecided_without_one_of_them():
+    whole = Equals("all", None, "all of it")
+    one, other = (replace(AtMost(f"all.{name}", 1.0, name), within=whole) for name in ("one", "other"))
+
+    def checks(*samples):
+        judged = pool_parts(lambda self, rows: (c(s, on=on) for c, s, on in samples))
+        return [check.settle(0.95) for check in judged(None, ROWS)]
+
+    low = [0.1, 0.2, 0.3]
+    assert [(found.code, found.state) for found in checks((one, low, ROWS), (other, low, ROWS))] == [("all", "agrees")]
+    assert [found.state for found in checks((one, low, ROWS), (other, [], Rows()))] == ["undecided"]
+    assert not checks((one, [], Rows()), (other, [], Rows()))

@@ -105,7 +105,7 @@ class Criterion:
             counts_failed=getattr(sample, "counts_failed", False),
         )
         whole = within or self.within
-        return Part(**vars(check), criterion=whole, fields=fields) if whole else check
+        return Part(**vars(check), criterion=whole, fields=fields, required=True) if whole else check
 
     def part(self, label: str, words: str, measured: Sample | ArrayLike, /, **options: Any) -> Part:
         """The check of one point of a pool; its code ends in the label, and its words say which point it is."""
@@ -138,10 +138,11 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Part(Check):
-    """The check of one point, with the criterion of its pool and the fields of its format strings."""
+    """The check of one point, or of one of several criteria, with the pool that it belongs to and the fields of its strings."""
 
     criterion: Criterion = field(kw_only=True)
     fields: Mapping[str, Any] = field(kw_only=True)
+    required: bool = field(default=False, kw_only=True)  # whether the pool says nothing without it
 
 
 class ClaimTable:
@@ -200,20 +201,26 @@ Judge = Callable[[Any, Rows[Any]], Iterator[Check]]
 def pool_parts(judge: Judge) -> Judge:
     """Let `judge` yield parts: those of one criterion become one check, where the first of them stands.
 
-    Checks on no rows are left out, as in a run that has none of their points.
+    Checks on no rows are left out, as in a run that has none of their points; a part that its pool requires only with the pool.
     """
 
     @wraps(judge)
     def pooled_checks(self: Any, rows: Rows[Any]) -> Iterator[Check]:
         found: dict[str, list[Check]] = {}
         for check in judge(self, rows):
-            if check.points is None or check.points:
-                code = check.criterion.code.format(**check.fields) if isinstance(check, Part) else check.code
-                found.setdefault(code, []).append(check)
-        for first, *others in found.values():
-            yield first.criterion.pool([first, *others], **first.fields) if isinstance(first, Part) else first
+            code = check.criterion.code.format(**check.fields) if isinstance(check, Part) else check.code
+            found.setdefault(code, []).append(check)
+        for checks in found.values():
+            if any(_has_rows(check) for check in checks):
+                parts = [check for check in checks if _has_rows(check) or (isinstance(check, Part) and check.required)]
+                first = parts[0]
+                yield first.criterion.pool(parts, **first.fields) if isinstance(first, Part) else first
 
     return pooled_checks
+
+
+def _has_rows(check: Check) -> bool:
+    return check.points is None or bool(check.points)
 
 
 class Claim(Experiment[PointT]):

@@ -81,9 +81,11 @@ class Detection(Claim[Point], table=TABLE):
         for rule, bound in VANISHED.items():
             words = f"L = {longest}, strength {RULES[rule]}"
             yield TABLE.attention.part(rule, words, _Mistakes(ends[rule]), on=ends[rule], value=bound)
-        yield TABLE.linear_fails(ends["log"].values("linear_error"), on=ends["log"])
+        if points_of(ends["log"]):
+            yield TABLE.linear_fails(ends["log"].values("linear_error"), on=ends["log"])
         expected = as_predicted(rules["root"], "linear_error", relative=LINEAR_TOLERANCE)
-        yield TABLE.linear_root(rules["root"].values("linear_error"), on=rules["root"], **expected)
+        if points_of(rules["root"]):
+            yield TABLE.linear_root(rules["root"].values("linear_error"), on=rules["root"], **expected)
         if predicted := Rows(row for row in rows if row.predicted):
             gains = predicted.seed_means(
                 lambda row: row.measured["weighted_error"] / row.predicted["linear_error"].value

@@ -90,6 +90,8 @@ class SelectionConditions(Claim[Point], table=TABLE):
         largest, fewest = rows.where(dim=max(dims)), rows.where(dim=min(dims))
         for name, words in TABLE.tables["frequencies"].items():
             runs = largest.where(equal=name == "equal")
+            if not (runs or runs.failed):
+                continue
             for rival, which in TABLE.tables["rivals"].items():
                 ratio = runs.values("norm") / runs.values(rival.replace("-", "_")) if runs else []
                 yield TABLE.hypothesis(ratio, on=runs, rival=rival, name=name, words=words, which=which)
