@@ -1,4 +1,4 @@
-"""Looking into a transformer: which token each head picks, how confidently, and does it matter. Loaded on demand."""
+"""Looking into a transformer: which token each head picks, how confidently, and whether it matters. Loaded on demand."""
 
 from whichtoken.extras import attach
 

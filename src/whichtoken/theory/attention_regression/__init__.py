@@ -1,4 +1,4 @@
-"""What softmax self-attention regression computes on long contexts, how far from it a finite context is, how fast it trains.
+"""What softmax self-attention regression computes on long contexts, how far from it a finite context is, and how fast it trains.
 
 One head with value matrix A and key-query matrix B predicts the label of token x_i as A h_i, where h_i averages the
 tokens x_j with weights proportional to exp(x_i.B x_j). For Gaussian tokens and ever longer contexts this is the linear map
