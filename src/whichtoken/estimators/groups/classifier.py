@@ -112,9 +112,9 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
         Inverse strength of the ridge on the readout of standardized columns, as in scikit-learn: the ridge beside the mean
         loss is 1 / (C n). "auto" takes the best of a few by validation.
     cv : int, splitter or list of splits
-        Folds of the validation; of a number, fewer are used where a class has fewer members, and a table of at most 500 rows is
-        cut four times where one cut leaves the number of groups in doubt. Few folds favor few groups, which can be learned from
-        fewer samples.
+        Folds of the validation. If it is a number, fewer are used where a class has fewer members, and a table of at most 500
+        rows is split four times where one split leaves the number of groups in doubt. Few folds favor
+        few groups, which can be learned from fewer samples.
     class_weight : dict, "balanced" or None
         Weights of the classes in training, validation and tests, times those of the samples; `attention="full"` takes none.
     n_jobs : int, optional

@@ -93,8 +93,9 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     has no tokens for, so that a few words do not make a confident decision. With one query the *label* is that of a linear
     bag of words; attention adds normalized confidence and exact reasons.
 
-    Attention starts from inverse document frequencies, the values are solved exactly for it, then attention moves by one Newton
-    step unless held-out documents object, and the values follow. More than two classes are learned one against the rest.
+    Attention starts from inverse document frequencies, and the values are solved exactly for it. Then attention moves by one
+    Newton step, which is kept unless held-out documents get worse, and the values are solved again. More than two
+    classes are learned one against the rest.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     ngram_range : (1, 1), (1, 2), (1, 3) or "auto", default=(1, 1)
         Single tokens; also pairs; also triples of neighboring tokens. "auto" takes pairs too where held-out documents get better.
     min_df : int, default=2
-        Tokens that stand in fewer training documents are left out, as in scikit-learn.
+        Tokens that occur in fewer training documents are left out, as in scikit-learn.
     vectors : (array, words), path, str or None, optional
         Vectors E_s of words: a value is then v.E_s + delta_s, so that words never seen in training get a value from their
         neighbors. An array (words, dim) with its words; a GloVe, word2vec or safetensors file; "wordllama", if it is
@@ -116,7 +117,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         once and kept; "auto" for what is installed. The validation weighs words against vectors, and may leave them out.
     encoder : callable, path, str or None, optional
         A function from a list of texts to an array (n, d), or the folder or package of a sentence encoder. The embedding of a
-        text, of long ones that of their parts, becomes one more part of the decision, weighed by the validation. What each
+        text, or of each part of a long one, becomes one more part of the decision, weighed by the validation. What each
         part adds is exact; counterfactuals are then confirmed by encoding again, not proven, and there are no certificates.
     stop_words, stemmer, word_pieces : sequence of str, str, path
         For the built-in words: words to drop, language of the Snowball stemmer, WordPiece vocabulary file.
