@@ -102,7 +102,6 @@ SOFTMAX = {"softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention"
 ALLOWED_SOFTMAX = {
     "claims/group_sparse/_layers.py": "dense attention between groups",
     "claims/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
-    "claims/sparse_tokens/positions.py": "brute force, which is to share no code with what it judges",
     "claims/trained_embeddings/_tuples.py": "dense attention between the tokens of a sequence",
     "estimators/common.py": "class probabilities",
     "estimators/bags/planning.py": "posterior weights of curves",

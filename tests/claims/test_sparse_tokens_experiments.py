@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtoken.claims.sparse_tokens import alignment, attention_map, capacity, errors, positions, regimes
+from whichtoken.claims.sparse_tokens import alignment, attention_map, capacity, errors, regimes
 from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
 from whichtoken.claims.sparse_tokens.capacity import separable
 from whichtoken.claims.sparse_tokens.detection import Detection
@@ -15,7 +15,6 @@ from whichtoken.claims.sparse_tokens.detection import Point as DetectionPoint
 from whichtoken.errors import UsageError
 from whichtoken.lab import Predicted, Row, Rows
 from whichtoken.lab.plan import make_plan
-from whichtoken.theory.sparse_tokens import capacity as predicted_capacity
 from whichtoken.theory.sparse_tokens import erm, linear_oracle, two_step_query
 
 # whole numbers, apart: a cut between neighbors exists
@@ -137,7 +136,7 @@ QUANTITIES = {
     **dict.fromkeys(("adjusted_alignment", "adjusted_norm", "query_norm", "readout_alignment"), 0.1),
 }
 JUDGED = [
-    alignment.Alignment(), capacity.Capacity(), errors.Errors(), positions.Positions(), regimes.Regimes()
+    alignment.Alignment(), capacity.Capacity(), errors.Errors(), regimes.Regimes()
 ]  # fmt: skip
 
 
@@ -197,16 +196,6 @@ def test_brute_force_gradients_are_those_of_the_protocol():
     ours = two_step_query([(tokens, labels)], bias_correction=False).query
     np.testing.assert_allclose(attention_map.autograd_query(tokens, labels), ours, atol=1e-12)
     assert np.bincount(places.ravel(), minlength=10)[0] > 60 * 2 / 10
-
-
-@pytest.mark.parametrize("signal_tokens", [1, 2])
-def test_problem_with_an_overlap_per_place_is_that_of_two_gaussians_for_uniform_places(monkeypatch, signal_tokens):
-    point = positions.Point(model="vectorized", signal_tokens=signal_tokens)
-    monkeypatch.setattr(positions, "position_weights", lambda point: np.full(point.length, 1 / point.length))
-    task = {"length": 5, "signal_tokens": signal_tokens, "strength": 3.0, "prevalence": 0.5}
-    uniform = erm(model="vectorized", loss="square", **task, samples_per_dim=2.0, ridge=positions.RIDGE)
-    assert positions.least_squares_on_all_tokens(point) == pytest.approx((uniform.train_loss, uniform.test_error))
-    assert positions.capacity_of_all_tokens(point) == pytest.approx(predicted_capacity(model="vectorized", **task))
 
 
 def test_least_squares_errors_fall_as_one_over_the_samples_in_theory():

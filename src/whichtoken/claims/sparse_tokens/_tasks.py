@@ -175,14 +175,13 @@ def train_on_all_tokens(
     *,
     ridge: float,
     loss: Any,
-    positions: Array | None = None,
 ) -> dict[str, float]:
     """Training loss and exact test error of a linear model on all tokens of a sequence."""
     tokens, labels = data.sample(samples, rng)
     head = sparse_tokens.fit_head(tokens.reshape(samples, -1), labels, ridge, loss)
     task = {name: value for name, value in task_of(data).items() if name != "length"}
     readout = head.readout.reshape(data.length, data.dim)
-    error = sparse_tokens.exact_error_vectorized(readout, head.bias, data.direction, positions=positions, **task)
+    error = sparse_tokens.exact_error_vectorized(readout, head.bias, data.direction, **task)
     return {"train_loss": head.train_loss, "test_error": error}
 
 
