@@ -430,7 +430,7 @@ class _Search:
                 self._phase("map")
                 self._try(grid := self._grid(), held, doublings=0)
             self._widen(held)
-            self._phase("values between the rings")
+            self._phase("values between those distances")
             self._refine(held)
             self._phase("bisection")
             self._bisect(list(self._brackets(held)))
@@ -570,9 +570,9 @@ class _Search:
         stopped: dict[tuple[str, bool], str] = {}
         for ring in range(1, RINGS + 1):
             if not self.searching:
-                self.notes.append(f"the budget of the search ended before ring {ring} of {RINGS}")
+                self.notes.append(f"the budget of the search ended before distance {ring} of {RINGS} from the default")
                 break
-            self._phase(f"ring {ring} of {RINGS}")
+            self._phase(f"distance {ring} of {RINGS} from the default")
             wanted: list[Changes] = []
             for axis in self.axes:
                 for value in axis.ring(ring):
