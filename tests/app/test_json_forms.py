@@ -1,19 +1,17 @@
 """The published JSON schemas are those of the files that the commands write."""
 
 import json
-from importlib.resources import files
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from whichtoken.app.json_forms import FORMS, json_schema
+from tools.json_schemas import FORMS, json_schema, stored_schema
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_the_stored_schema_is_current(name):
-    """After a change: python -c "from whichtoken.app.json_forms import write_schemas; write_schemas()"."""
-    stored = files("whichtoken.app") / f"{name}.schema.json"
-    assert json.loads(stored.read_text()) == json_schema(name)
+    """After a change: `python tools/json_schemas.py`."""
+    assert json.loads(stored_schema(name).read_text()) == json_schema(name)
 
 
 @pytest.mark.usefixtures("no_workers")

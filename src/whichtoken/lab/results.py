@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NOTE = "some of its rows failed, and it does not count them"
 FAULT_PREFIX = "broken: "
 MOST_SHOWN = 12  # verdicts in a notebook
-JSON_VERSION = 1  # of the form of `as_json`, see `app.json_forms`
+JSON_VERSION = 1  # of the form of `as_json`, see `tools/json_schemas.py`
 NUMBERS = ("theory", "theory_error", "measured", "low", "high", "resolution")  # of a verdict
 Kind = Literal["changed", "weaker", "other state", "apart", "vanished", "new"]
 

@@ -1,14 +1,19 @@
-"""The files that `reproduce --json` and `stress --json` write, as types.
+"""Renew the JSON schemas of what `reproduce --json` and `stress --json` write: `python tools/json_schemas.py`.
 
-`reproduce.schema.json` and `stress.schema.json` beside this module are their JSON schemas, for programs that collect verdicts.
-A field may be added without a new version; a field that changes or goes raises it.
+`reproduce.schema.json` and `stress.schema.json` in `whichtoken.app` are made from the types below, for programs that collect
+verdicts. A field may be added without a new version; a field that changes or goes raises it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from whichtoken.lab.borders import Border, CounterExample
 from whichtoken.lab.experiment import Predicted
@@ -83,27 +88,18 @@ class StressForm:
 FORMS: Mapping[str, Any] = {"reproduce": ReproduceForm, "stress": StressForm}
 
 
-def json_schema(name: Literal["reproduce", "stress"]) -> dict[str, Any]:
-    """The JSON schema of the file that a command writes.
-
-    Examples
-    --------
-    >>> from whichtoken.app.json_forms import json_schema
-    >>> json_schema("stress")["title"]
-    'StressForm'
-    """
-    from pydantic import TypeAdapter
-
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON schema of the file that a command writes."""
     found: dict[str, Any] = TypeAdapter(FORMS[name]).json_schema()
     address = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": address, "$id": f"whichtoken-{name}-{JSON_VERSION}.schema.json", **found}
 
 
-def write_schemas() -> None:
-    """Renew the stored schemas, after a change of the types."""
-    import json
-    from pathlib import Path
+def stored_schema(name: str) -> Path:
+    """The file of a schema in the package."""
+    return Path(str(files("whichtoken.app") / f"{name}.schema.json"))
 
+
+if __name__ == "__main__":
     for name in FORMS:
-        path = Path(__file__).with_name(f"{name}.schema.json")
-        path.write_text(json.dumps(json_schema(name), indent=1) + "\n", encoding="utf-8")  # type: ignore[arg-type]
+        stored_schema(name).write_text(json.dumps(json_schema(name), indent=1) + "\n", encoding="utf-8")
