@@ -15,14 +15,18 @@ import json
 import os
 import re
 import stat
+import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib import import_module
+from functools import cache
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
+from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -289,11 +293,6 @@ def _plain(value: Any) -> Any:
 
 CARD, CARD_PAGE, README = "model-card.json", "model-card.html", "README.md"
 FRONT = '---\nlibrary_name: "whichtoken"\n'  # how the README starts
-# kinds of models by the names that hubs have for their tasks
-TASKS = {
-    "text-classifier": "text-classification", "text-regressor": "text-classification",
-    "attention-regressor": "tabular-regression", "bag-regressor": "tabular-regression",
-}  # fmt: skip
 Array = NDArray[np.float64]
 LARGEST_LABELS = 1 << 28  # bytes of all together: each takes as much as the longest
 
@@ -356,14 +355,10 @@ def scores(classes: NDArray[Any], several: bool = False) -> int:
     return 1 if len(classes) == 2 and not several else len(classes)
 
 
-HOMES = {
-    "text-classifier": ("text.classifier", "TextClassifier"),
-    "bag-classifier": ("bags.classifier", "BagClassifier"),
-    "group-classifier": ("groups.classifier", "GroupClassifier"),
-    "attention-regressor": ("regression", "AttentionRegressor"),
-    "text-regressor": ("text.regressor", "TextRegressor"),
-    "bag-regressor": ("bags.regressor", "BagRegressor"),
-}
+@cache
+def kinds() -> dict[str, dict[str, Any]]:
+    """The kinds of model folders."""
+    return tomllib.loads((files(__package__) / "kinds.toml").read_text(encoding="utf-8"))
 
 
 def load_estimator(folder: str | Path | OpenedFolder) -> Any:
@@ -395,56 +390,22 @@ def load_estimator(folder: str | Path | OpenedFolder) -> Any:
     ...     load_estimator(f"{folder}/model").predict(["good"]).tolist()
     [1]
     """
-    return _load(folder, HOMES)
+    return _load(folder)
 
 
 def load_to_answer(folder: str | Path | OpenedFolder) -> Any:
     """As `load_estimator`, for predictions and reasons alone: a text model is then loaded without scikit-learn."""
-    return _load(folder, HOMES | {"text-classifier": ("text.model", "TextModel")})
+    return _load(folder, {"text-classifier": "text.model:TextModel"})
 
 
-def _load(folder: str | Path | OpenedFolder, homes: Mapping[str, tuple[str, str]]) -> Any:
+def _load(folder: str | Path | OpenedFolder, instead: Mapping[str, str] = MappingProxyType({})) -> Any:
     opened = folder if isinstance(folder, OpenedFolder) else read_folder(folder)
-    if opened.kind not in HOMES:
+    if opened.kind not in kinds():
         raise UsageError(
             f"{shown(opened.folder)} holds a model of kind '{shown(opened.kind)}', which this version cannot use"
         )
-    module, name = homes[opened.kind]
-    return getattr(import_module(f"whichtoken.estimators.{module}"), name).load(opened)
-
-
-NAMES = {
-    "text-classifier": "A classifier of texts",
-    "bag-classifier": "A classifier of bags of instances",
-    "group-classifier": "A classifier of rows whose columns come in groups",
-    "attention-regressor": "A regression by one attention layer",
-    "text-regressor": "A regression on texts",
-    "bag-regressor": "A regression on bags of instances",
-}
-
-
-TEXTS = "the training texts"
-LIMITS = {
-    "text-classifier": [
-        "It counts words and does not see their order, beyond the pairs and triples that it was asked for.",
-        "Words that {known} are ignored{by}.",
-    ],
-    "bag-classifier": [
-        "A bag is a set: the order of its instances does not count.",
-        "Certificates are about deleted instances, with one query and two classes; they do not cover changed instances.",
-    ],
-    "group-classifier": [
-        "The readout is linear in the columns; counterfactuals set whole groups to their training averages.",
-        "Groups that were not selected may carry the same signal as those that were.",
-    ],
-    "text-regressor": [
-        "It counts words and does not see their order, beyond the pairs and triples that it was asked for."
-    ],
-    "attention-regressor": [
-        "It approaches least squares and does not beat it.",
-        "The model folder contains the training tokens.",
-    ],
-}
+    place = instead.get(opened.kind, kinds()[opened.kind]["class"])
+    return resolve_name(f"whichtoken.estimators.{place}").load(opened)
 
 
 EVERY = "Scores hold for data like those it was tested on; test it again where it is used."
@@ -468,9 +429,15 @@ class DataCard:
         return cls(Path(shown(path)).name, _sha256(path), len(labels), classes, columns)
 
 
+def _about(kind: str) -> dict[str, Any]:
+    """What cards say of a kind; also of one that only a later version knows."""
+    return kinds().get(kind, {"name": kind, "task": "tabular-classification", "limits": []})
+
+
 def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) -> dict[str, Any]:
     """What is known of every model: its kind, settings, versions and limits."""
-    known = f"neither {TEXTS} nor the vectors contain" if parameters.get("vectors") else f"{TEXTS} do not contain"
+    texts = "the training texts"
+    known = f"neither {texts} nor the vectors contain" if parameters.get("vectors") else f"{texts} do not contain"
     by = " by all but the encoder" if parameters.get("encoder") else ""
     return {
         "format": "whichtoken-model-card",
@@ -481,7 +448,7 @@ def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) ->
         "settings": parameters.get("settings", {}),
         "data": None,
         "evaluation": None,
-        "limits": [*(limit.format(known=known, by=by) for limit in LIMITS.get(kind, [])), EVERY],
+        "limits": [*(limit.format(known=known, by=by) for limit in _about(kind)["limits"]), EVERY],
     }
 
 
@@ -531,21 +498,20 @@ def _card_readme(name: str, card: Mapping[str, Any]) -> str:
     from whichtoken.display.text import visible
     from whichtoken.estimators.metrics import templates
 
-    task, title = TASKS.get(card["kind"], "tabular-classification"), NAMES.get(card["kind"], card["kind"])
-    front: dict[str, Any] = {"pipeline_tag": task, "tags": ["whichtoken", "attention", "interpretability"]}
-    measured = card["evaluation"]
+    about, measured = _about(card["kind"]), card["evaluation"]
+    front: dict[str, Any] = {"pipeline_tag": about["task"], "tags": ["whichtoken", "attention", "interpretability"]}
     if measured is not None and card["data"] is not None:
         data = visible(card["data"]["file"])
         scores = [
             {"type": kind, "value": measured["ours"][kind], "name": f"{words} ({visible(measured['judged_by'])})"}
             for kind, words in (("accuracy", "accuracy"), ("log_loss", "log loss"))
         ]
-        result = {"task": {"type": task}, "dataset": {"name": data, "type": data}, "metrics": scores}
+        result = {"task": {"type": about["task"]}, "dataset": {"name": data, "type": data}, "metrics": scores}
         front |= {"metrics": ["accuracy", "log_loss"], "model-index": [{"name": visible(name), "results": [result]}]}
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items()]
     environment = templates().overlay(autoescape=False)
     environment.filters["code"] = lambda text: "`" + visible(str(text)).replace("`", "'").replace("|", "/") + "`"
-    body = environment.get_template("model_card.md").render(title=title, name=name, card=card)
+    body = environment.get_template("model_card.md").render(title=about["name"], name=name, card=card)
     return FRONT + "\n".join(lines) + "\n---\n\n" + body
 
 
@@ -553,7 +519,7 @@ def _card_page(card: Mapping[str, Any]) -> str:
     from whichtoken.display.html import single_page
     from whichtoken.estimators.metrics import evaluation_html, templates
 
-    title = NAMES.get(card["kind"], card["kind"])
+    title = _about(card["kind"])["name"]
     evaluation = "" if card["evaluation"] is None else evaluation_html(card["evaluation"])
     body = templates().get_template("model_card.html").render(title=title, card=card, evaluation=evaluation)
     return single_page(title, body)
