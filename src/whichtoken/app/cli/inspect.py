@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whichtoken.app.cli.options import (
-    Separator,
-    new_file,
-    positive_number,
-    read_file,
-    require_distinct_paths,
-    whole_number,
-)
+from whichtoken.app.cli import options
 from whichtoken.files import write_text
 
 if TYPE_CHECKING:
@@ -41,33 +34,16 @@ def inspect(
     ] = None,
     texts: Annotated[
         Path | None,
-        typer.Option(
-            "--file",
-            metavar="FILE",
-            callback=read_file,
-            help="Table of texts: .csv, .tsv, .parquet or .jsonl; default: three sentences.",
-        ),
+        options.input_file("Table of texts: .csv, .tsv, .parquet or .jsonl; default: three sentences.", flag="--file"),
     ] = None,
-    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Column with the texts.")] = "text",
-    label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column with labels, to compare with the picks.")
-    ] = None,
-    layer: Annotated[
-        int | None, typer.Option(metavar="L", parser=whole_number, help="Layer to show in detail, counted from 0.")
-    ] = None,
-    head: Annotated[
-        int | None, typer.Option(metavar="H", parser=whole_number, help="Head to show in detail, counted from 0.")
-    ] = None,
-    most: Annotated[
-        int, typer.Option("--rows", metavar="N", parser=positive_number, help="Read only the first N rows.")
-    ] = 500,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write the result as an HTML page.")
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write every number as JSON.")
-    ] = None,
-    separator: Separator = None,
+    column: Annotated[str, options.column_name("Column with the texts.", "--text")] = "text",
+    label: Annotated[str | None, options.column_name("Column with labels, to compare with the picks.")] = None,
+    layer: Annotated[int | None, options.whole("L", "Layer to show in detail, counted from 0.")] = None,
+    head: Annotated[int | None, options.whole("H", "Head to show in detail, counted from 0.")] = None,
+    rows: Annotated[int, options.FIRST_ROWS] = 500,
+    html: Annotated[Path | None, options.new_output("Write the result as an HTML page.")] = None,
+    json_file: Annotated[Path | None, options.new_output("Write every number as JSON.", "--json")] = None,
+    separator: options.Separator = None,
 ) -> None:
     """Show which token each head of a transformer picks, how confidently, why, and whether it matters.
 
@@ -87,8 +63,8 @@ def inspect(
     check_folder(folder)
     found, labels = SENTENCES, None
     if texts is not None:
-        require_distinct_paths({"--file": texts}, {"--html": html, "--json": json_file})
-        found, labels = read_texts(texts, column, label, most, separator)
+        options.require_distinct_paths({"--file": texts}, {"--html": html, "--json": json_file})
+        found, labels = read_texts(texts, column, label, rows, separator)
     with quiet():
         tokenizer, loaded = load_tokenizer(folder, found), load_transformer(folder)
     # imports torch: only after the arguments were checked

@@ -257,9 +257,9 @@ def new_output(help: str, *flags: str, check: Callable[..., Any] = new_file) -> 
     return typer.Option(*flags, metavar="FILE", callback=check, help=help)
 
 
-def input_file(help: str, metavar: str = "FILE", check: Callable[..., Any] = read_file) -> Any:
+def input_file(help: str, metavar: str = "FILE", check: Callable[..., Any] = read_file, flag: str = "") -> Any:
     """An option for a file to read, which must exist."""
-    return typer.Option(metavar=metavar, callback=check, help=help)
+    return typer.Option(*filter(None, [flag]), metavar=metavar, callback=check, help=help)
 
 
 def field_values(settings: list[str]) -> dict[str, str]:
@@ -294,10 +294,8 @@ Encoding = Annotated[
     str | None,
     typer.Option("--encoding", metavar="NAME", parser=text_encoding, help="Encoding of the file; default: UTF-8."),
 ]
-RowCount = Annotated[
-    int | None,
-    typer.Option("--rows", metavar="N", parser=positive_number, help="Read only the first N rows."),
-]
+FIRST_ROWS = typer.Option("--rows", metavar="N", parser=positive_number, help="Read only the first N rows.")
+RowCount = Annotated[int | None, FIRST_ROWS]
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave out rows with a missing value in a column that is used.")
 ]

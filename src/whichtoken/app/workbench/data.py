@@ -6,13 +6,14 @@ import csv
 import io
 import re
 import secrets
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from whichtoken.app.workbench.job_pages import jobs_of
@@ -29,7 +30,6 @@ HERE, STORE = "whichtoken.app.workbench.data", "whichtoken.app.workbench.model_s
 PREVIEW = 5  # rows
 MOST_COLUMNS = 2000  # that a page lets choose from
 THRESHOLD = Parameter("threshold", 0.5, 0.001, 0.999)
-PAGE_DOCUMENTS = 50  # of the page to download
 
 
 def store_of(request: Request) -> ModelStore:
@@ -159,10 +159,10 @@ async def _model(request: Request) -> Response:
     return await run_in_threadpool(page)
 
 
-async def _ask(request: Request, id: str, what: str, *arguments: Any) -> Any:
+async def _ask(request: Request, id: str, what: str, *arguments: Any, slow: bool = False) -> Any:
     """What a worker says about a model: it may have to load it and run it."""
-    asked = store_of(request), id, what, *arguments
-    return await worker_of(request).answer(request, f"{STORE}:ModelStore.ask", *asked)
+    worker = slow_worker_of(request) if slow else worker_of(request)
+    return await worker.answer(request, f"{STORE}:ModelStore.ask", store_of(request), id, what, *arguments)
 
 
 async def _explain(request: Request) -> Response:
@@ -184,40 +184,20 @@ async def _threshold(request: Request) -> Response:
     card = _card(request)
     async with request.form(max_files=0, max_fields=5) as form:
         value = THRESHOLD.read(str(form.get("threshold") or ""))
-    asked = store_of(request), card.id, "set_threshold", value
-    await slow_worker_of(request).answer(request, f"{STORE}:ModelStore.ask", *asked)
+    await _ask(request, card.id, "set_threshold", value, slow=True)
     return RedirectResponse(f"/data/models/{card.id}", 303)
 
 
-async def _archive(request: Request) -> Response:
-    card = _card(request)
-    asked = store_of(request), card.id, "archive"
-    content = await slow_worker_of(request).answer(request, f"{STORE}:ModelStore.ask", *asked)
-    return Response(content, media_type="application/zip", headers=_download(f"{card.id}.zip"))
+def _download(what: str, media_type: str, ending: str) -> Callable[[Request], Awaitable[Response]]:
+    """A route to what a model gives as a file."""
 
+    async def send(request: Request) -> Response:
+        card = await run_in_threadpool(_card, request)
+        content = await _ask(request, card.id, what, slow=True)
+        headers = {"content-disposition": f'attachment; filename="{card.id}{ending}"'}
+        return Response(content, media_type=media_type, headers=headers | DRAWN)
 
-async def _predictions(request: Request) -> Response:
-    card, folder = _card(request), await run_in_threadpool(uploads_of(request).folder)
-    asked = (store_of(request), card.id, folder / f"{secrets.token_hex(8)}.csv")
-    content = await slow_worker_of(request).answer(request, f"{HERE}:prediction_table", *asked)
-    return Response(content, media_type="text/csv", headers=_download(f"{card.id}-predictions.csv"))
-
-
-def prediction_table(store: ModelStore, id: str, path: Path) -> bytes:
-    """The data of a model with its predictions, as CSV; `path` is a temporary file."""
-    from whichtoken.app.evaluation import add_predictions
-    from whichtoken.tables import write_table
-
-    found = store.open(id).applied
-    try:
-        write_table(
-            add_predictions(found.table, found.classes, found.probabilities(), weights=found.weights),
-            path,
-            spreadsheet_safe=True,
-        )  # fmt: skip
-        return path.read_bytes()
-    finally:
-        path.unlink(missing_ok=True)
+    return send
 
 
 def _home(request: Request) -> Response:
@@ -233,41 +213,12 @@ async def _explainer_model(request: Request) -> Response:
     return Response(stored, media_type="application/json")
 
 
-async def _explainer_page(request: Request) -> Response:
-    """One file that holds the model, without the words of few documents."""
-    card, folder = _card(request), await run_in_threadpool(uploads_of(request).folder)
-    asked = (store_of(request), card.id, "explainer_page", folder / f"{secrets.token_hex(8)}.html")
-    content = await slow_worker_of(request).answer(request, f"{STORE}:ModelStore.ask", *asked)
-    return Response(content, media_type="text/html", headers=_download(f"{card.id}-explainer.html"))
-
-
-async def _explanation_page(request: Request) -> Response:
-    """The explanations of the first documents as one page without other files."""
-    card = _card(request)
-    text = await slow_worker_of(request).answer(request, f"{HERE}:explanation_page", store_of(request), card.id)
-    return HTMLResponse(text, headers=_download(f"{card.id}.html") | DRAWN)
-
-
-def explanation_page(store: ModelStore, id: str) -> str:
-    """The explanations of the first documents, HTML."""
-    from whichtoken.app.pages.explanations import as_html
-
-    model = store.open(id)
-    if model.card.kind == "text":
-        return as_html(model.estimator.explain([document["text"] for document in model.documents[:PAGE_DOCUMENTS]]))
-    return as_html(list(model.applied.explain())[:PAGE_DOCUMENTS])
-
-
 async def _compare(request: Request) -> Response:
     cards = [_card(request, request.query_params.get(name, "")) for name in ("a", "b")]
     documents = await _ask(request, cards[0].id, "documents")
     row = Parameter("row", 0, 0, max(0, len(documents) - 1)).read(request.query_params.get("row"))
     text = documents[row]["text"] if documents else ""
     return framed_page(request, "compare.html", cards=cards, text=text, row=row, documents=documents)
-
-
-def _download(name: str) -> dict[str, str]:
-    return {"content-disposition": f'attachment; filename="{Path(name).name}"'}
 
 
 routes = [
@@ -280,9 +231,9 @@ routes = [
     Route("/data/models/{id}", _model, name=LINKED),
     Route("/data/models/{id}/explain", _explain, methods=["POST"]),
     Route("/data/models/{id}/threshold", _threshold, methods=["POST"]),
-    Route("/data/models/{id}/model.zip", _archive),
-    Route("/data/models/{id}/predictions.csv", _predictions),
-    Route("/data/models/{id}/page.html", _explanation_page),
+    Route("/data/models/{id}/model.zip", _download("archive", "application/zip", ".zip")),
+    Route("/data/models/{id}/predictions.csv", _download("predictions", "text/csv", "-predictions.csv")),
+    Route("/data/models/{id}/page.html", _download("explanation_page", "text/html", ".html")),
     Route("/data/models/{id}/explainer.json", _explainer_model),
-    Route("/data/models/{id}/explainer.html", _explainer_page),
+    Route("/data/models/{id}/explainer.html", _download("explainer_page", "text/html", "-explainer.html")),
 ]

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ NAME = re.compile(r"[a-z0-9-]{1,40}")
 FILE = re.compile(r"data\.[a-z]+")  # of the rows, beside the model
 MOST_DOCUMENTS = 500  # of the training file that are listed and predicted
 MOST_TOKENS = 1000  # in the importance table
+PAGE_DOCUMENTS = 50  # of the page of explanations to download
 DEMO = "demo"  # the bundled model
 EXPLAINER = "explainer.json"  # a model as the browser has it, beside the model
 EXAMPLES = 4  # texts that the explainer offers
@@ -283,19 +285,34 @@ class StoredModel:
             write_text(self.folder / EXPLAINER, f"{self.card.created}\n{text}")
         return text
 
-    def explainer_page(self, path: Path) -> bytes:
-        """One file that holds the model; `path` is a temporary file."""
+    def explainer_page(self) -> bytes:
+        """One file that holds the model, without the words of few documents."""
         from whichtoken.app.applying import explainer_settings
         from whichtoken.estimators.model_folder import CARD, read_card, read_folder
 
         opened = read_folder(self.folder / "model")
         about = explainer_settings(opened) or {"compare_on": [document["text"] for document in self.documents]}
         card = read_card(opened.folder) if (opened.folder / CARD).is_file() else None
-        try:
-            self.estimator.save_explainer(path, title=self.card.title, card=card, **about)
-            return path.read_bytes()
-        finally:
-            path.unlink(missing_ok=True)
+        return _written(
+            "page.html", lambda path: self.estimator.save_explainer(path, title=self.card.title, card=card, **about)
+        )
+
+    def explanation_page(self) -> str:
+        """The explanations of the first documents as one page without other files."""
+        from whichtoken.app.pages.explanations import as_html
+
+        if self.card.kind == "text":
+            return as_html(self.estimator.explain([document["text"] for document in self.documents[:PAGE_DOCUMENTS]]))
+        return as_html(list(self.applied.explain())[:PAGE_DOCUMENTS])
+
+    def predictions(self) -> bytes:
+        """The data with its predictions, as CSV."""
+        from whichtoken.app.evaluation import add_predictions
+        from whichtoken.tables import write_table
+
+        found = self.applied
+        table = add_predictions(found.table, found.classes, found.probabilities(), weights=found.weights)
+        return _written("predictions.csv", lambda path: write_table(table, path, spreadsheet_safe=True))
 
     def set_threshold(self, threshold: float) -> None:
         """Save the model with another threshold; what is known of its data stays, and its scores get a note."""
@@ -360,6 +377,16 @@ def _read_json(path: Path) -> Any:
         value = read_json(path)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         return value
+
+
+def _written(name: str, write: Callable[[Path], object]) -> bytes:
+    """The content of a file that a function writes."""
+    try:
+        with TemporaryDirectory(prefix="whichtoken-") as folder:
+            write(Path(folder) / name)
+            return (Path(folder) / name).read_bytes()
+    except OSError as error:
+        raise cannot_write(name, error) from error
 
 
 def _plain(value: Any) -> Any:
