@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whichtoken.app.cli.options import new_output
+from whichtoken.app.cli.options import new_output, value
 from whichtoken.display.terminal import console, suggest, table
 from whichtoken.files import write_text
 
 if TYPE_CHECKING:
-    from whichtoken.lab.benchmark import Measure
+    from whichtoken.lab.benchmark import Cases, Measure
 
 
 def bench(
@@ -32,9 +34,9 @@ def bench(
     ] = None,
     case: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Run only cases whose name contains this (repeatable); --json keeps the cases that FILE already has.",
+        value(
+            "TEXT",
+            "Run only cases whose name contains this (repeatable); --json keeps the cases that FILE already has.",
         ),
     ] = None,
 ) -> None:
@@ -49,7 +51,7 @@ def bench(
       whichtoken bench bags --case musk1 --case elephant --json bags.json
     """
     from whichtoken.errors import UsageError, unknown
-    from whichtoken.lab.benchmark import Cases, benchmark_files, run_benchmark, seconds
+    from whichtoken.lab.benchmark import Cases, benchmark_files, seconds
 
     for name in names or []:
         if name not in benchmark_files():
@@ -57,36 +59,17 @@ def bench(
     if list_only or not (names or all_of_them):
         _print_list()
         return
-    out, tables, today = console(), [], datetime.now(UTC).date().isoformat()
+    out, tables = console(), list[dict[str, Any]]()
     for name in names or benchmark_files():
-        found: dict[str, Any] = {
-            "name": name,
-            "finished": False,
-            "seconds": 0.0,
-            "not_run": "",
-            "cases": {},  # day on which each was run
-            "measures": [],
-        }
-        found |= {**_read_stored(json_file, name), "finished": False} if case else {}
-        old, new, wanted = found["measures"], list[Any](), Cases(case or ())
+        # cases: the day on which each was run
+        found: dict[str, Any] = {"name": name, "seconds": 0.0, "not_run": "", "cases": {}, "measures": []}
+        found |= {**(_read_stored(json_file, name) if case else {}), "finished": False}
+        wanted = Cases(case or ())
         tables.append(found)
         rows = table("case", "what", "value", "target", "met", "detail", title=name)
-
-        def run(
-            name: str = name, found: Any = found, rows: Any = rows, old: Any = old, new: Any = new, wanted: Any = wanted
-        ) -> None:
-            for measure in run_benchmark(name, wanted):
-                new.append(_as_row(measure, rows))
-                renewed = {part["case"] for part in new}
-                found["measures"] = [part for part in old if part["case"] not in renewed] + new
-                found["cases"] |= dict.fromkeys(wanted.asked, today)
-                # a long benchmark that is stopped keeps its results, with their days
-                _write(json_file, tables)
-            found["cases"] |= dict.fromkeys(wanted.asked, today)  # also a case without a number
-
         try:
             with out.status(f"{name} ..."):
-                found["seconds"] += seconds(run)
+                found["seconds"] += seconds(partial(_run, found, wanted, rows, partial(_write, json_file, tables)))
         except UsageError as error:
             # a benchmark that was not asked for by name is skipped
             if names:
@@ -97,6 +80,20 @@ def bench(
         _write(json_file, tables)
         if found["measures"]:
             out.print(rows)
+
+
+def _run(found: dict[str, Any], wanted: Cases, rows: Any, keep: Callable[[], None]) -> None:
+    """Run the wanted cases; a long benchmark that is stopped keeps its results, with their days."""
+    from whichtoken.lab.benchmark import run_benchmark
+
+    old, new, today = found["measures"], list[Any](), datetime.now(UTC).date().isoformat()
+    for measure in run_benchmark(found["name"], wanted):
+        new.append(_as_row(measure, rows))
+        renewed = {part["case"] for part in new}
+        found["measures"] = [part for part in old if part["case"] not in renewed] + new
+        found["cases"] |= dict.fromkeys(wanted.asked, today)
+        keep()
+    found["cases"] |= dict.fromkeys(wanted.asked, today)  # also a case without a number
 
 
 def _print_list() -> None:

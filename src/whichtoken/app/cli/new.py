@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import help_if_no_command, new_model
+from whichtoken.app.cli.options import help_if_no_command, new_model, value
 from whichtoken.display.terminal import say
 from whichtoken.errors import UsageError
 from whichtoken.files import check_place, write_text
@@ -28,9 +28,7 @@ def kinds(context: typer.Context) -> None:
 @new.command("claim")
 def new_claim(
     id: Annotated[str, typer.Argument(metavar="THEORY/CLAIM", help="Id of the claim, such as mine/large-margins.")],
-    to: Annotated[
-        Path | None, typer.Option("--to", metavar="FOLDER", help="Folder of the file; default: claims.")
-    ] = None,
+    to: Annotated[Path | None, value("FOLDER", "Folder of the file; default: claims.", "--to")] = None,
 ) -> None:
     """Write the file of a new claim, which runs as it is; then replace its example with your claim."""
     found = re.fullmatch(r"[a-z][a-z0-9-]*/([a-z][a-z0-9-]*)", id)

@@ -247,9 +247,14 @@ def real(metavar: str, help: str) -> Any:
     return typer.Option(metavar=metavar, parser=number, help=help)
 
 
+def value(metavar: str, help: str, *flags: str) -> Any:
+    """An option for a value that the library checks."""
+    return typer.Option(*flags, metavar=metavar, help=help)
+
+
 def column_name(help: str, *flags: str) -> Any:
     """An option for the name of a column; an error about the column names the option."""
-    return typer.Option(*flags, metavar="COLUMN", help=help)
+    return value("COLUMN", help, *flags)
 
 
 def new_output(help: str, *flags: str, check: Callable[..., Any] = new_file) -> Any:
@@ -313,6 +318,8 @@ DaskScheduler = Annotated[
         "--engine", metavar="dask://HOST:PORT", help="Process the files of DATA on the workers of a Dask scheduler."
     ),
 ]
+Engine = Annotated[str, value("local|dask|dask://H:P", "Where to compute the points.")]
+Workers = Annotated[int | None, whole("N", "Number of worker processes; default: one per core.")]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the results and the report.")]
 SpreadsheetSafe = Annotated[
     bool,

@@ -9,35 +9,24 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import OutFolder, field_values, new_output, whole
+from whichtoken.app.cli.options import Engine, OutFolder, Workers, field_values, new_output, value, whole
 from whichtoken.display.terminal import suggest
 from whichtoken.files import DEFAULT_FOLDER, write_text
 
 
 def reproduce(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Claims to run; default: all.")] = None,
-    preset: Annotated[
-        str, typer.Option(metavar="quick|full|paper", help="Size of the runs: quick, full or paper.")
-    ] = "quick",
+    preset: Annotated[str, value("quick|full|paper", "Size of the runs: quick, full or paper.")] = "quick",
     seeds: Annotated[int | None, whole("N", "Number of repeats of each point.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="FIELD=VALUE",
-            help="Change a field (repeatable); values with commas between them make a grid.",
-        ),
+        value("FIELD=VALUE", "Change a field (repeatable); values with commas between them make a grid.", "--set"),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute stored results again.")] = False,
-    engine: Annotated[
-        str, typer.Option(metavar="local|dask|dask://H:P", help="Where to compute the points.")
-    ] = "local",
-    workers: Annotated[int | None, whole("N", "Number of worker processes; default: one per core.")] = None,
+    engine: Engine = "local",
+    workers: Workers = None,
     timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECONDS", help="Time limit for one point; default: 1 h (quick), 6 h (full), 48 h (paper)."
-        ),
+        str | None, value("SECONDS", "Time limit for one point; default: 1 h (quick), 6 h (full), 48 h (paper).")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every verdict with its numbers.")] = False,
     out: OutFolder = DEFAULT_FOLDER,
@@ -62,10 +51,8 @@ def reproduce(
         timeout=timeout, out=out,
     )  # fmt: skip
     if json_file is not None:
-        write_text(
-            json_file,
-            json.dumps({"schema": JSON_VERSION, "experiments": [result.as_json() for result in results]}, indent=1),
-        )
+        found = {"schema": JSON_VERSION, "experiments": [result.as_json() for result in results]}
+        write_text(json_file, json.dumps(found, indent=1))
     print_results(results, verbose)
     folder = "" if out == DEFAULT_FOLDER else f" --out {shlex.quote(str(out))}"
     suggest(f"whichtoken report{folder}  (pages with figures)")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import OutFolder, whole
+from whichtoken.app.cli.options import OutFolder, value, whole
 from whichtoken.errors import UsageError
 from whichtoken.extras import needed_by
 from whichtoken.files import DEFAULT_FOLDER
@@ -16,10 +16,7 @@ def serve(
     out: OutFolder = DEFAULT_FOLDER,
     port: Annotated[int, whole("P", "Port to listen on; 0 for any free port.")] = 8765,
     host: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS", help="Address to listen on; if other machines can reach it, a token is needed."
-        ),
+        str, value("ADDRESS", "Address to listen on; if other machines can reach it, a token is needed.")
     ] = "127.0.0.1",
     open_browser: Annotated[bool, typer.Option("--open", help="Open the workbench in the browser.")] = False,
 ) -> None:

@@ -9,30 +9,23 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import OutFolder, field_values, new_output, whole
+from whichtoken.app.cli.options import Engine, OutFolder, Workers, field_values, new_output, value
 from whichtoken.display.terminal import say
 from whichtoken.files import DEFAULT_FOLDER, write_text
 
 
 def stress(
     claim: Annotated[str, typer.Argument(metavar="CLAIM", help="Id of the claim, as 'whichtoken list' shows it.")],
-    budget: Annotated[
-        str, typer.Option(metavar="60s|10m|500rows", help="Time limit of the search, or a number of rows.")
-    ] = "60s",
+    budget: Annotated[str, value("60s|10m|500rows", "Time limit of the search, or a number of rows.")] = "60s",
     fields: Annotated[
-        list[str] | None, typer.Option("--field", metavar="FIELD", help="Field to change (repeatable); default: all.")
+        list[str] | None, value("FIELD", "Field to change (repeatable); default: all.", "--field")
     ] = None,
-    map_: Annotated[
-        str, typer.Option("--map", metavar="FIELD[,FIELD]", help="Also draw a map over one or two fields.")
-    ] = "",
+    map_: Annotated[str, value("FIELD[,FIELD]", "Also draw a map over one or two fields.", "--map")] = "",
     set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the default point (repeatable)."),
+        list[str] | None, value("FIELD=VALUE", "Change a field of the default point (repeatable).", "--set")
     ] = None,
-    engine: Annotated[
-        str, typer.Option(metavar="local|dask|dask://H:P", help="Where to compute the points.")
-    ] = "local",
-    workers: Annotated[int | None, whole("N", "Number of worker processes; default: one per core.")] = None,
+    engine: Engine = "local",
+    workers: Workers = None,
     out: OutFolder = DEFAULT_FOLDER,
     json_file: Annotated[Path | None, new_output("Write borders and counterexamples as JSON.", "--json")] = None,
 ) -> None:
