@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,14 +66,15 @@ def write_pages(out: Path, record: bool = False, checked: bool = False) -> Writt
     """
     if record:
         known = {id for id, _ in recorded_runs()}
-        claims = [_Claim(id, out / "record", DEFAULT_FOLDER) for id in experiments() if id in known]
-        return _Writer(out / "record", RECORD, _states_of_folder(out) if checked else {}).write(claims)
+        checks = _states_of_folder(out) if checked else {}
+        return _Report(out / "record", DEFAULT_FOLDER, RECORD, checks).write(
+            {id: None for id in experiments() if id in known}
+        )
     with Ledger.reading(out / LEDGER_NAME) as ledger:
         runs = _runs_by_experiment(ledger)
     if not runs and not faults():
         raise UsageError(f"{out / LEDGER_NAME} has no run of a known experiment; run 'whichtoken reproduce' first")
-    claims = [_Claim(id, out / "report", out, tuple(asked)) for id, asked in runs.items()]
-    return _Writer(out / "report", LOCAL).write(claims)
+    return _Report(out / "report", out, LOCAL, {}).write(runs)
 
 
 def _states_of_folder(out: Path) -> dict[str, Checked]:
@@ -87,45 +88,74 @@ def _states_of_folder(out: Path) -> dict[str, Checked]:
     return found
 
 
-def stored_one_by_one(ledger: Ledger, runs: Iterable[RunSummary]) -> Iterator[Result]:
-    """Results of the runs, with only one in memory at a time."""
-    for run in runs:
-        yield from stored_results(ledger, [run])
+class _Report:
+    """Writes one page after another, and keeps of each run only what the pages about all claims need.
 
+    Parameters
+    ----------
+    folder : of the pages.
+    out : of the ledger, as commands name it.
+    source : where the results come from, in words.
+    checked : verdicts of runs on this machine, by claim, if the report is of another machine.
+    """
 
-@dataclass(frozen=True)
-class _Claim:
-    """A claim with a page."""
+    def __init__(self, folder: Path, out: Path, source: str, checked: Mapping[str, Checked]) -> None:
+        self.folder, self.out, self.source, self.checked = folder, out, source, checked
+        self.studies: list[RunSummary] = []
+        self.panels: dict[tuple[str, int], str] = {}
+        self.wrong = list(faults())
 
-    id: str
-    folder: Path  # of the pages
-    out: Path  # of the ledger, as commands name it
-    runs: tuple[RunSummary, ...] | None = None  # None: what is on record
+    def write(self, claims: Mapping[str, Sequence[RunSummary] | None]) -> Written:
+        """Write all pages: of each claim with its runs, or, for None, with those on record."""
+        # find out before the work whether pages can be written
+        try:
+            for folder in (self.folder, self.folder / "figures", self.folder / "rows"):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+        check_place(self.folder / "index.html")
+        for id, runs in claims.items():
+            # an error in the file of a claim must not prevent the other pages
+            try:
+                views = self._views_of_record(id) if runs is None else self._views(runs)
+                self._remember(id, views)
+                text = experiment_page(experiments()[id], views, self.checked.get(id))
+            except (KeyboardInterrupt, UsageError):
+                raise
+            except BaseException as error:
+                self.wrong.append(Fault(id, f"its page cannot be created: {in_one_line(error)}"))
+            else:
+                write_text(self.folder / page_name(id), text)
+        for paper in judge_papers(self.studies):
+            write_text(self.folder / paper_file(paper), paper_page(paper))
+        write_text(self.folder / "failures.html", failures_page(self.studies))
+        write_text(self.folder / "reading.html", reading_page())
+        index = self.folder / "index.html"
+        write_text(index, overview_page(self.studies, self.panels, self.wrong, self.source, self.checked))
+        return Written(index, self.studies)
 
-    def views(self) -> list[RunSection]:
-        """The views of its page, the leading run first; the files beside the page are written."""
-        if self.runs is None:
-            return self._views_of_record()
+    def _views(self, runs: Sequence[RunSummary]) -> list[RunSection]:
+        """The views of a claim's page, the leading run first; the files beside the page are written."""
         with Ledger.reading(self.out / LEDGER_NAME) as ledger:
-            results = stored_one_by_one(ledger, self.runs)
+            # one result in memory at a time
+            results = (result for run in runs for result in stored_results(ledger, [run]))
             return [self._view(result, number) for number, result in enumerate(results)]
 
-    def _views_of_record(self) -> list[RunSection]:
-        claim = experiments()[self.id]
-        runs = {preset: run for (name, preset), run in recorded_runs().items() if name == self.id}
+    def _views_of_record(self, id: str) -> list[RunSection]:
+        runs = {preset: run for (name, preset), run in recorded_runs().items() if name == id}
         found = {preset: view_of_record(run) for preset, run in runs.items()}
-        if (kept := recorded_views(claim, runs)) is not None:
+        has_rows = rows_file(id).is_file()
+        if (kept := recorded_views(experiments()[id], runs)) is not None:
             found |= kept.views
             for view in kept.views.values():
                 self._write_figure(view)
-            for view, rows in kept.rows(claim) if rows_file(self.id).is_file() else ():
+            for view, rows in kept.rows(experiments()[id]) if has_rows else ():
                 write_text(self.folder / "rows" / f"{view.name}.csv", rows)
-        elif rows_file(self.id).is_file():
-            with recorded_ledger(self.id) as ledger:
-                for run in ledger.runs():
-                    for result in stored_results(ledger, [run]):
-                        if result.plan.as_declared and result.preset in runs:
-                            found[result.preset] = self._view(result, place_of(result.preset))
+        elif has_rows:
+            with recorded_ledger(id) as ledger:
+                for result in (result for run in ledger.runs() for result in stored_results(ledger, [run])):
+                    if result.plan.as_declared and result.preset in runs:
+                        found[result.preset] = self._view(result, place_of(result.preset))
         return [found[preset] for preset in sorted(found, key=place_of)]
 
     def _view(self, result: Result, number: int) -> RunSection:
@@ -139,44 +169,6 @@ class _Claim:
     def _write_figure(self, view: RunSection) -> None:
         if view.figure is not None:
             write_text(self.folder / "figures" / f"{view.name}.svg", view.figure.standalone())
-
-
-class _Writer:
-    """Writes one page after another, and keeps of each run only what the pages about all claims need."""
-
-    def __init__(self, folder: Path, source: str, checked: Mapping[str, Checked] | None = None) -> None:
-        self.folder, self.source, self.checked = folder, source, checked or {}
-        self.studies: list[RunSummary] = []
-        self.panels: dict[tuple[str, int], str] = {}
-        self.wrong = list(faults())
-
-    def write(self, claims: Sequence[_Claim]) -> Written:
-        # find out before the work whether pages can be written
-        try:
-            for folder in (self.folder, self.folder / "figures", self.folder / "rows"):
-                folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(self.folder, error) from error
-        check_place(self.folder / "index.html")
-        for claim in claims:
-            # an error in the file of a claim must not prevent the other pages
-            try:
-                views = claim.views()
-                self._remember(claim.id, views)
-                text = experiment_page(experiments()[claim.id], views, self.checked.get(claim.id))
-            except (KeyboardInterrupt, UsageError):
-                raise
-            except BaseException as error:
-                self.wrong.append(Fault(claim.id, f"its page cannot be created: {in_one_line(error)}"))
-            else:
-                write_text(self.folder / page_name(claim.id), text)
-        for paper in judge_papers(self.studies):
-            write_text(self.folder / paper_file(paper), paper_page(paper))
-        write_text(self.folder / "failures.html", failures_page(self.studies))
-        write_text(self.folder / "reading.html", reading_page())
-        index = self.folder / "index.html"
-        write_text(index, overview_page(self.studies, self.panels, self.wrong, self.source, self.checked))
-        return Written(index, self.studies)
 
     def _remember(self, id: str, views: Sequence[RunSection]) -> None:
         self.studies += [view.study for number, view in enumerate(views) if view.study.as_declared or not number]

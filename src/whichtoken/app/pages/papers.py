@@ -8,21 +8,12 @@ from typing import Any
 from markupsafe import Markup
 
 from whichtoken.app.pages.frame import LARGEST_PAGE, LINKS, MOST_LINES, frame_page, render
-from whichtoken.app.pages.sentences import KIND_WORDS, REGIME_WORDS, sentence
+from whichtoken.app.pages.sentences import ANSWER_CLASS, KIND_WORDS, REGIME_WORDS, sentence
 from whichtoken.app.pages.studies import Checked, anchor, page_name
 from whichtoken.lab.discovery import Fault
 from whichtoken.lab.record import RunSummary
 from whichtoken.lab.statements import ANSWERS, Answer, Found, Judged, Paper, count_answers, judge_papers
 
-# color and sign of an answer: those of the state of a verdict where there is one alike
-ANSWER_CLASS: dict[Answer, str] = {
-    "supported": "agrees",
-    "contradicted": "disagrees",
-    "beyond its hypotheses": "beyond",
-    "undetermined by the text": "undetermined",
-    "undecided": "undecided",
-    "not checked": "not-run",
-}
 # verdicts of each run of a user's claims: the first for which the page is small enough
 MOST_ROWS = (MOST_LINES, 40, 20, 5, 1)
 Link = Callable[[Found], str]

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from whichtoken.lab.verdicts import Verdict, in_words
+
+if TYPE_CHECKING:
+    from whichtoken.lab.statements import Answer
 
 STATES = ("agrees", "disagrees", "undecided", "not-run")
 REGIME_WORDS = {
@@ -20,6 +24,15 @@ KIND_WORDS = {
     "paper-figure": "a figure of the paper",
     "our-law": "a law that we derived",
     "our-threshold": "a threshold that we chose",
+}
+# color and sign of an answer: those of the state of a verdict where there is one alike
+ANSWER_CLASS: dict[Answer, str] = {
+    "supported": "agrees",
+    "contradicted": "disagrees",
+    "beyond its hypotheses": "beyond",
+    "undetermined by the text": "undetermined",
+    "undecided": "undecided",
+    "not checked": "not-run",
 }
 NEAR_ZERO = 1e-9  # above it an error is given as a share of theory
 

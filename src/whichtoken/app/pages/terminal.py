@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtoken import __version__
-from whichtoken.app.pages.sentences import STATES, counts, least_error, number, sentence
+from whichtoken.app.pages.sentences import ANSWER_CLASS, STATES, counts, least_error, number, sentence
 from whichtoken.app.pages.studies import place_of
 from whichtoken.display.terminal import console, printable, say, suggest, table
 from whichtoken.display.text import pluralize
@@ -29,14 +29,8 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3  # claims in one line; more are only counted
 STATE_STYLE = {"agrees": "green", "disagrees": "red", "undecided": "yellow", "not-run": "dim"}
-ANSWER_STYLE: dict[Answer, str] = {
-    "supported": "green",
-    "contradicted": "red",
-    "beyond its hypotheses": "magenta",
-    "undetermined by the text": "yellow",
-    "undecided": "yellow",
-    "not checked": "dim",
-}
+# of answers, by their class in pages
+ANSWER_STYLE = {**STATE_STYLE, "beyond": "magenta", "undetermined": "yellow"}
 DIFFERENCES = {
     "changed": ("changed", "red"),
     "vanished": ("gone", "red"),
@@ -85,7 +79,7 @@ def print_summary(studies: Iterable[RunSummary], page: str, record: bool = False
 
 def _answers(found: Mapping[Answer, int]) -> Text:
     """How many statements have each answer, in their colors."""
-    parts = (printable(f"{count} {answer}", ANSWER_STYLE[answer]) for answer, count in found.items())
+    parts = (printable(f"{count} {answer}", ANSWER_STYLE[ANSWER_CLASS[answer]]) for answer, count in found.items())
     return printable(", ").join(parts)
 
 
