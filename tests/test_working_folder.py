@@ -107,8 +107,8 @@ def test_python_m_forgets_the_working_folder_before_it_imports_anything(planted,
 @pytest.mark.process
 def test_jobs_and_scenes_of_the_workbench_run_no_file_of_the_working_folder(planted, monkeypatch, tmp_path):
     starlette = pytest.importorskip("starlette.testclient")
-    from whichtoken.app.workbench.app import create_app
     from whichtoken.app.workbench.jobs import JobRequest, Jobs
+    from whichtoken.app.workbench.serving import create_app
     from whichtoken.app.workbench.settings import ServerSettings
 
     monkeypatch.chdir(planted)

@@ -70,7 +70,7 @@ def pages(paths):
     """Status and text of pages of the workbench."""
     from starlette.testclient import TestClient
 
-    from whichtoken.app.workbench.app import create_app
+    from whichtoken.app.workbench.serving import create_app
     from whichtoken.app.workbench.settings import ServerSettings
 
     with TestClient(create_app(ServerSettings(Path("out"))), "http://127.0.0.1:8765") as client:

@@ -10,7 +10,7 @@ from typing import Any
 
 from whichtoken.app.pages.drawn import FIGURES, STORED, checksums, figures_file, is_current, read_figures
 from whichtoken.app.pages.experiment_page import RunSection, view_of
-from whichtoken.app.pages.studies import place_of
+from whichtoken.app.pages.sentences import place_of
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
 from whichtoken.lab.discovery import experiments

@@ -4,7 +4,6 @@ import json
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
-
 from tools.json_schemas import FORMS, json_schema, stored_schema
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from whichtoken.app import write_report
-from whichtoken.app.pages.studies import page_name
+from whichtoken.app.pages.sentences import page_name
 from whichtoken.app.pages.terminal import print_claim, print_claims, print_results
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce

@@ -1,6 +1,8 @@
-"""A decision as people read it, about a document, a bag or a row of a table. Plain data, no HTML.
+"""A decision as people read it, about a document, a bag or a row of a table: plain data, and as HTML.
 
-All numbers have the sign with which a positive one supports the predicted label, whichever class that is.
+All numbers have the sign with which a positive one supports the predicted label, whichever class that is. In HTML, blue always
+supports it and orange opposes it; what opposes it also has a dotted line, so that nothing depends on color alone. The colors
+are translucent: they are readable on white and on black.
 """
 
 from __future__ import annotations
@@ -8,8 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from whichtoken.display.html import asset, template_engine, text
 from whichtoken.display.shown import Shown
-from whichtoken.display.text import visible
+from whichtoken.display.text import pluralize, visible
+
+TOP = 8  # reasons that are seen at once; the others unfold
+MOST_BARS = 5  # labels with a bar; the others share one
+DARKEST = 0.55  # opacity of the strongest mark: its text stays readable
+FAINT = 0.02  # share of the strongest below which there is no color
 
 
 @dataclass(frozen=True)
@@ -105,3 +113,29 @@ class Decision(Shown):
 
 def _quote(part: str) -> str:
     return f"'{visible(part)}'"
+
+
+def decision_html(decision: Decision, heading: str = "") -> str:
+    """What stands below the heading (HTML) of one decision."""
+    from markupsafe import Markup
+
+    first, rest = decision.reasons[:TOP], decision.reasons[TOP:]
+    others = decision.probabilities[MOST_BARS:]
+    sums = [(pluralize(len(rest), "other"), sum(reason.support for reason in rest))] if rest else []
+    sums += [(decision.start_name, decision.start)] if decision.start_name else []
+    change = decision.change.sentence(lambda part: f"<del>{text(part)}</del>", lambda label: f"<b>{text(label)}</b>")
+    template = template_engine("whichtoken.display", "assets").get_template("decision.html")
+    body = template.render(
+        decision=decision, strongest=decision.strongest, first=first, rest=rest, rest_count=pluralize(len(rest), "line"),
+        sums=[*sums, (f"together, for {decision.label}", decision.score)], change=Markup(change[:1].upper() + change[1:]),
+        other_labels=(pluralize(len(others), "other"), sum(share for _, share in others)) if others else None,
+        most_bars=MOST_BARS, darkest=DARKEST, faint=FAINT,
+    )  # fmt: skip
+    return f"{heading}\n{body}" if heading else body
+
+
+def notebook_html(decision: Decision) -> str:
+    """The decision as a cell of a notebook shows it."""
+    title = f"<p><b>{text(decision.title)}: {text(decision.label)}</b></p>"
+    style, legend = asset("decision.css"), asset("legend.html").strip()
+    return f'<div class="decision"><style>{style}</style>{decision_html(decision, title)}{legend}</div>'

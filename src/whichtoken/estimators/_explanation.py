@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.display.decision import Decision
+from whichtoken.display.decision import Decision, notebook_html
 from whichtoken.display.shown import Shown
 from whichtoken.estimators.common import plain_label
 
@@ -80,8 +80,6 @@ class Explanation(Shown):
         return self.view().summary()
 
     def _repr_html_(self) -> str:
-        from whichtoken.display.decision_html import notebook_html
-
         return notebook_html(self.view())
 
 

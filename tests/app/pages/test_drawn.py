@@ -11,7 +11,7 @@ from tools.draw_record import MOST_BYTES, out_of_date
 from whichtoken.app.pages.drawn import FIGURES, recorded_views
 from whichtoken.app.pages.experiment_page import view_of
 from whichtoken.app.pages.html import write_pages
-from whichtoken.app.pages.studies import place_of
+from whichtoken.app.pages.sentences import place_of
 from whichtoken.display import panels as drawing
 from whichtoken.files import LEDGER_NAME
 from whichtoken.lab import record, reproduce

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from whichtoken.app.pages.papers import answer_sentence
-from whichtoken.app.pages.sentences import describe_states, number, sentence
-from whichtoken.app.pages.studies import highlights
+from whichtoken.app.pages.sentences import describe_states, highlights, number, sentence
 from whichtoken.app.pages.terminal import print_results, print_summary
 from whichtoken.lab import reproduce
 from whichtoken.lab.discovery import find

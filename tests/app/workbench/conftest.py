@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from whichtoken.app.workbench.app import create_app
 from whichtoken.app.workbench.model_store import ModelStore
+from whichtoken.app.workbench.serving import create_app
 from whichtoken.app.workbench.settings import ServerSettings
 from whichtoken.app.workbench.workers import Worker
 

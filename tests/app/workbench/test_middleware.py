@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from starlette.testclient import TestClient
 
-from whichtoken.app.workbench.app import create_app
 from whichtoken.app.workbench.jobs import JobEnd, JobFolder, JobRequest
 from whichtoken.app.workbench.middleware import LARGEST_FORM, LINKED, SecurityMiddleware
 from whichtoken.app.workbench.pages import NAVIGATION
+from whichtoken.app.workbench.serving import create_app
 from whichtoken.app.workbench.settings import LARGEST_UPLOAD, ServerSettings
 from whichtoken.app.workbench.workers import Worker
 

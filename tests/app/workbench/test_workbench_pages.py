@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from whichtoken.app.workbench.app import create_app
 from whichtoken.app.workbench.jobs import JobFolder, JobRequest, fit_model, inspect_folder
 from whichtoken.app.workbench.pages import NAVIGATION
 from whichtoken.app.workbench.planner import StudyNumbers
 from whichtoken.app.workbench.planning import quick_forecast
 from whichtoken.app.workbench.scenes import LIMITS, SCENES
+from whichtoken.app.workbench.serving import create_app
 from whichtoken.app.workbench.settings import MOST_UPLOADS, ServerSettings
 from whichtoken.files import LEDGER_NAME
 from whichtoken.lab import reproduce

@@ -12,8 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from whichtoken.app.pages.frame import frame_page, render
-from whichtoken.app.pages.sentences import sentence
-from whichtoken.app.pages.studies import page_name
+from whichtoken.app.pages.sentences import page_name, sentence
 from whichtoken.display.html import COLORS, QUIET
 from whichtoken.display.panels import panels
 from whichtoken.display.text import pluralize

@@ -14,8 +14,16 @@ import numpy as np
 from markupsafe import Markup
 
 from whichtoken.app.pages.frame import LARGEST_PAGE, frame_page, render
-from whichtoken.app.pages.sentences import KIND_WORDS, REGIME_WORDS, counts, sentence
-from whichtoken.app.pages.studies import Checked, Highlight, anchor, highlights
+from whichtoken.app.pages.sentences import (
+    KIND_WORDS,
+    REGIME_WORDS,
+    Checked,
+    Highlight,
+    anchor,
+    counts,
+    highlights,
+    sentence,
+)
 from whichtoken.display.panels import Panels, panels
 from whichtoken.errors import in_one_line
 from whichtoken.files import DEFAULT_FOLDER

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from whichtoken.display.decision import Decision
-from whichtoken.display.decision_html import TOP, decision_html
+from whichtoken.display.decision import TOP, Decision, decision_html
 from whichtoken.display.html import asset, single_page
 from whichtoken.display.text import pluralize, visible
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from whichtoken.app.pages.drawn import figure_beside, recorded_views
 from whichtoken.app.pages.experiment_page import RunSection, experiment_page, file_name, view_of, view_of_record
 from whichtoken.app.pages.papers import failures_page, overview_page, paper_file, paper_page, reading_page
-from whichtoken.app.pages.studies import Checked, page_name, place_of
+from whichtoken.app.pages.sentences import Checked, page_name, place_of
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.files import DEFAULT_FOLDER, LEDGER_NAME, cannot_write, check_place, write_text
 from whichtoken.lab.discovery import Fault, experiments, faults

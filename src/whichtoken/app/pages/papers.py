@@ -8,8 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from whichtoken.app.pages.frame import LARGEST_PAGE, LINKS, MOST_LINES, frame_page, render
-from whichtoken.app.pages.sentences import ANSWER_CLASS, KIND_WORDS, REGIME_WORDS, sentence
-from whichtoken.app.pages.studies import Checked, anchor, page_name
+from whichtoken.app.pages.sentences import ANSWER_CLASS, KIND_WORDS, REGIME_WORDS, Checked, anchor, page_name, sentence
 from whichtoken.lab.discovery import Fault
 from whichtoken.lab.record import RunSummary
 from whichtoken.lab.statements import ANSWERS, Answer, Found, Judged, Paper, count_answers, judge_papers

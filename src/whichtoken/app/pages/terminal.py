@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtoken import __version__
-from whichtoken.app.pages.sentences import ANSWER_CLASS, STATES, counts, least_error, number, sentence
-from whichtoken.app.pages.studies import place_of
+from whichtoken.app.pages.sentences import ANSWER_CLASS, STATES, counts, least_error, number, place_of, sentence
 from whichtoken.display.terminal import console, printable, say, suggest, table
 from whichtoken.display.text import pluralize
 from whichtoken.files import LEDGER_NAME

@@ -19,9 +19,8 @@ from starlette.routing import Route
 
 from whichtoken.app.pages.frame import render
 from whichtoken.app.pages.papers import paper_body
-from whichtoken.app.pages.sentences import ANSWER_CLASS, state_counts
+from whichtoken.app.pages.sentences import ANSWER_CLASS, place_of, state_counts
 from whichtoken.app.pages.sentences import counts as counts_of
-from whichtoken.app.pages.studies import place_of
 from whichtoken.app.workbench.job_pages import jobs_of
 from whichtoken.app.workbench.jobs import JobRequest
 from whichtoken.app.workbench.middleware import DRAWN, LINKED

@@ -253,7 +253,7 @@ class StoredModel:
 
     def explanation(self, place: int) -> dict[str, Any]:
         """Why a row of the data gets its label."""
-        from whichtoken.display.decision_html import decision_html
+        from whichtoken.display.decision import decision_html
         from whichtoken.display.html import asset, text
 
         found = self._explanations[place]
