@@ -77,6 +77,15 @@ def cannot_write(path: str | Path, error: OSError) -> UsageError:
     return UsageError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}; the old file is unchanged")
 
 
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """A context in which an error of the system is that `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
 def _flush(path: Path) -> None:
     """Write a file's content, or a folder's names, to the disk, so that a power cut loses nothing."""
     handle = os.open(path, os.O_RDONLY)

@@ -20,7 +20,7 @@ from whichtoken import __version__
 from whichtoken.app.applying import Applied, LabeledRows, apply_to_table, remembered_roles
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import OpenedFolder, load_to_answer
-from whichtoken.files import cannot_write, replacing, write_text
+from whichtoken.files import replacing, write_text, writing
 from whichtoken.reading import read_json, reason, shown
 from whichtoken.tables import TableForm, is_several, stream_table, table_files, table_kind, write_table
 
@@ -134,11 +134,9 @@ def _read_manifest(to: Path, task: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(known, dict) or {name: known.get(name) for name in task} != task:
             raise UsageError(f"{shown(to)} has answers of another model or of other options; choose another folder")
         return dict(known.get("finished", {}))
-    try:
+    with writing(to):
         to.mkdir(parents=True, exist_ok=True)
         others = sorted(path.name for path in to.iterdir() if path.name[0] != ".")
-    except OSError as error:
-        raise cannot_write(to, error) from error
     if others:
         raise UsageError(f"{shown(to)} holds '{shown(others[0])}'; choose a new or empty folder")
     return {}

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from whichtoken import __version__
 from whichtoken.errors import UsageError
-from whichtoken.files import cannot_write, replacing, write_text
+from whichtoken.files import replacing, write_text, writing
 from whichtoken.machine import part_versions
 from whichtoken.reading import JSON_VALUE, check_fits, parse_json, read_json, readable, reason, shown
 from whichtoken.tables import table_files
@@ -261,12 +261,10 @@ def _read_regular(file: Path, expansion: int = 2) -> bytes:
 @contextmanager
 def _locked(target: Path) -> Iterator[None]:
     """Make the folder and lock it against other savers; a new one is deleted if the block fails."""
-    try:
+    with writing(f"model folder {shown(target)}"):
         new = [place for place in (target, *target.parents) if not place.exists()]
         target.mkdir(parents=True, exist_ok=True)
         handle = os.open(target, os.O_RDONLY)
-    except OSError as error:
-        raise cannot_write(f"model folder {shown(target)}", error) from error
     try:
         with suppress(ImportError, OSError):  # not every system and file system has locks
             import fcntl

@@ -11,7 +11,7 @@ from whichtoken.app.pages.experiment_page import RunSection, experiment_page, fi
 from whichtoken.app.pages.papers import failures_page, overview_page, paper_file, paper_page, reading_page
 from whichtoken.app.pages.sentences import Checked, page_name, place_of
 from whichtoken.errors import UsageError, in_one_line
-from whichtoken.files import DEFAULT_FOLDER, LEDGER_NAME, cannot_write, check_place, write_text
+from whichtoken.files import DEFAULT_FOLDER, LEDGER_NAME, check_place, write_text, writing
 from whichtoken.lab.discovery import Fault, experiments, faults
 from whichtoken.lab.export import rows_as_csv
 from whichtoken.lab.ledger import Ledger
@@ -108,11 +108,9 @@ class _Report:
     def write(self, claims: Mapping[str, Sequence[RunSummary] | None]) -> Written:
         """Write all pages: of each claim with its runs, or, for None, with those on record."""
         # find out before the work whether pages can be written
-        try:
+        with writing(self.folder):
             for folder in (self.folder, self.folder / "figures", self.folder / "rows"):
                 folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(self.folder, error) from error
         check_place(self.folder / "index.html")
         for id, runs in claims.items():
             # an error in the file of a claim must not prevent the other pages

@@ -34,7 +34,7 @@ from filelock import FileLock, Timeout
 from whichtoken.app.workbench.settings import MOST_WAITING
 from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError, in_one_line
-from whichtoken.files import cannot_write, write_text
+from whichtoken.files import cannot_write, write_text, writing
 from whichtoken.processes import python_command, python_environment
 from whichtoken.reading import check_regular, read_text, readable, shown_as
 
@@ -83,10 +83,8 @@ class JobFolder:
         """Write the request into a new folder."""
         now = datetime.now(UTC)
         path = home / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        try:
+        with writing(path):
             path.mkdir(parents=True)
-        except OSError as error:
-            raise cannot_write(path, error) from error
         job = cls(path)
         stamped = asdict(request) | {"created": now.isoformat(timespec="seconds")}
         write_text(path / "request.json", json.dumps(stamped, indent=1))

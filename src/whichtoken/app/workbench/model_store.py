@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whichtoken.errors import UsageError
-from whichtoken.files import cannot_write, write_text
+from whichtoken.files import write_text, writing
 from whichtoken.reading import parse_json, read_json, read_text, readable
 
 if TYPE_CHECKING:
@@ -161,10 +161,8 @@ class ModelStore:
 
     def new_folder(self, id: str) -> Path:
         """Create a private folder for a model."""
-        try:
+        with writing(self.folder(id)):
             self.folder(id).mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise cannot_write(self.folder(id), error) from error
         return self.folder(id)
 
     def _read(self, id: str) -> ModelCard | None:
@@ -381,12 +379,9 @@ def _read_json(path: Path) -> Any:
 
 def _written(name: str, write: Callable[[Path], object]) -> bytes:
     """The content of a file that a function writes."""
-    try:
-        with TemporaryDirectory(prefix="whichtoken-") as folder:
-            write(Path(folder) / name)
-            return (Path(folder) / name).read_bytes()
-    except OSError as error:
-        raise cannot_write(name, error) from error
+    with writing(name), TemporaryDirectory(prefix="whichtoken-") as folder:
+        write(Path(folder) / name)
+        return (Path(folder) / name).read_bytes()
 
 
 def _plain(value: Any) -> Any:

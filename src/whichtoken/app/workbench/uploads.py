@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from whichtoken.app.workbench.settings import LARGEST_UPLOAD, MOST_UPLOADS
 from whichtoken.errors import UsageError
-from whichtoken.files import cannot_write
+from whichtoken.files import cannot_write, writing
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
 NAME = re.compile(r"[0-9a-f]{16}\.[a-z]{3,7}")
@@ -41,11 +41,9 @@ class Uploads:
         """The form of a request with at most one file; a disk that cannot be written is a `UsageError`."""
         # starlette writes large files to the temporary folder
         await run_in_threadpool(self.folder)
-        try:
+        with writing("the file"):
             async with request.form(max_files=1, max_fields=10, max_part_size=5_000_000) as form:
                 yield form
-        except OSError as error:
-            raise cannot_write("the file", error) from error
 
     async def take(self, file: object, kinds: tuple[str, ...] = TABLES) -> Path:
         """Store an uploaded file under a new name, and return its path."""
