@@ -153,9 +153,8 @@ def read_table(path: Path, columns: Sequence[str] | None = None, **form: Unpack[
         names |= dict.fromkeys(piece.columns)
         rows += len(piece)
         size += len(piece) * _row_size(piece)
-        check_fits(
-            Path(piece.attrs["file"]), max(size, 8 * rows * len(names)), "the table"
-        )  # a row may have columns that no other has
+        # a row may have columns that no other has
+        check_fits(Path(piece.attrs["file"]), max(size, 8 * rows * len(names)), "the table")
     if not pieces:
         raise UsageError(f"{shown(path)} has no rows")
     return pd.concat(pieces, ignore_index=True)

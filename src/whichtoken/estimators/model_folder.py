@@ -42,9 +42,8 @@ from whichtoken.tables import table_files
 FORMAT = "whichtoken-model"
 VERSION = 3  # raise it when an older program could not read what this one writes
 DESCRIPTION = "model.json"
-OURS = re.compile(
-    r"\.?model[-\w]*\.(json|html|safetensors)|README\.md|\.README-\w*\.md"
-)  # also what an interrupted save leaves
+# also what an interrupted save leaves
+OURS = re.compile(r"\.?model[-\w]*\.(json|html|safetensors)|README\.md|\.README-\w*\.md")
 Tensors = dict[str, NDArray[Any]]
 
 
@@ -300,15 +299,11 @@ def stored_fields(folder: object) -> Iterator[None]:
     """Turn whatever goes wrong while a model is built from a folder into one sentence."""
     try:
         yield
-    except UsageError as error:
-        raise UsageError(
-            f"{shown(str(folder))} is damaged or of an older version: {error}; fit the model again"
-        ) from error
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
-        said = f"{reason(error)} is missing" if isinstance(error, KeyError) else reason(error)
-        raise UsageError(
-            f"{shown(str(folder))} is damaged or of an older version: {said}; fit the model again"
-        ) from error
+        said = str(error) if isinstance(error, UsageError) else reason(error)
+        fault = f"{said} is missing" if isinstance(error, KeyError) else said
+        name = shown(str(folder))
+        raise UsageError(f"{name} is damaged or of an older version: {fault}; fit the model again") from error
 
 
 def arrays(tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Array]:

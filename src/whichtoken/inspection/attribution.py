@@ -271,12 +271,8 @@ class Faithfulness(Shown):
         columns: dict[str, Any] = {}
         for name, areas in (("deletion", self.deletion), ("insertion", self.insertion)):
             for what, values in ((name, areas), (f"{name}_against_random", areas - areas[-1])):
-                mean = values.mean(1)
-                half = (
-                    stats.t.ppf(0.975, values.shape[1] - 1) * stats.sem(values, axis=1)
-                    if values.shape[1] > 1
-                    else np.nan
-                )
+                mean, texts = values.mean(1), values.shape[1]
+                half = stats.t.ppf(0.975, texts - 1) * stats.sem(values, axis=1) if texts > 1 else np.nan
                 columns |= {what: mean, f"{what}_low": mean - half, f"{what}_high": mean + half}
         columns["randomized_weights"] = self.randomized
         return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))
@@ -361,13 +357,9 @@ def _ranking(
     name: str, method: Attribution, model: Any, inputs: Mapping[str, Tensor], text: int, tokens: int
 ) -> NDArray[np.float64]:
     given: Any = method(model, inputs) if callable(method) else method[text]
-    given = given.detach().cpu() if isinstance(given, Tensor) else given
+    given = given.detach().cpu().double() if isinstance(given, Tensor) else given
     try:  # complex numbers and words have no order
-        found = (
-            np.asarray(given.double() if isinstance(given, Tensor) else given)
-            .astype(float, casting="same_kind")
-            .ravel()
-        )
+        found = np.asarray(given).astype(float, casting="same_kind").ravel()
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name}: text {text + 1} has {reprlib.repr(given)}; give one number per token") from error
     if len(found) != tokens or not np.isfinite(found).all():

@@ -418,7 +418,6 @@ class Inspection(Shown):
         )  # fmt: skip
 
     def _decision(self, inputs: Mapping[str, Tensor]) -> tuple[str, str]:
-
         with torch.no_grad():
             decided = decision(self._source.model(**inputs), reference=self._source.reference)
         labels = getattr(getattr(self._source.model, "config", None), "id2label", None) or {}
@@ -434,10 +433,8 @@ class Inspection(Shown):
         source = self._source
         towards = source.reference
         try:
-            single, double = (
-                compute(source.model, towards),
-                compute(source.double, None if towards is None else towards.double()),
-            )
+            single = compute(source.model, towards)
+            double = compute(source.double, None if towards is None else towards.double())
         except (UsageError, RuntimeError):  # no output projection, or no gradient to the decision
             return None
         return np.asarray(double) if rounding_error(single, double) <= NOISE else None

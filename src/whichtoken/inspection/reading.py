@@ -159,10 +159,8 @@ class Reading(Shown):
             return float("nan")
         ours, theirs = self.output(), self.context.to(torch.promote_types(self.context.dtype, torch.float32))
         if self.project is not None:
-            ours, theirs = (
-                self.project(ours.transpose(1, 2).flatten(2).to(self.context.dtype))[:, None],
-                theirs[:, None],
-            )
+            ours = self.project(ours.transpose(1, 2).flatten(2).to(self.context.dtype))[:, None]
+            theirs = theirs[:, None]
         blind = ~self.mask.allowed(self.positions, self.key.shape[2]).any(3)  # its weights mean nothing
         # the values of padding may be NaN, and then make the model's own output NaN
         skipped = blind | ~self.seen()[:, None] | ~theirs.isfinite().all(-1)
@@ -182,19 +180,13 @@ class Reading(Shown):
 
     def at(self, rows: Tensor) -> Reading:
         """The reading of some queries: `rows` (batch, queries) counts those that are here."""
-        index = rows[:, None, :, None]
+        index, context = rows[:, None, :, None], self.context
+        if context is not None:  # without heads where it is projected
+            context = context.take_along_dim(*((index, 2) if self.project is None else (rows[..., None], 1)))
         return replace(
-            self,
-            query=self.query.take_along_dim(index, 2),
-            context=None
-            if self.context is None
-            else self.context.take_along_dim(
-                rows[..., None] if self.project is not None else index, 1 if self.project is not None else 2
-            ),
-            positions=self.positions.take_along_dim(rows, 1),
-            mask=self.mask.at(rows, None),
-            whole=False,
-        )
+            self, query=self.query.take_along_dim(index, 2), context=context,
+            positions=self.positions.take_along_dim(rows, 1), mask=self.mask.at(rows, None), whole=False,
+        )  # fmt: skip
 
     def of_heads(self, heads: Tensor) -> Reading:
         """The reading of some heads."""

@@ -120,11 +120,8 @@ def _with_examples(text: str) -> str:
     commands = [line.strip() for line in examples.partition(":")[2].splitlines() if line.strip()]
     joined = [re.sub(r"(--\S+) (?!-)", r"\1\0", line) for line in commands]  # an option stays with its value
     shown = [" \\\n".join(wrap(line, 76, initial_indent="  ", subsequent_indent="      ")) for line in joined]
-    return (
-        "\n".join([about.rstrip(), "", "\b", "Examples:" if shown[1:] else "Example:", *shown]).replace("\0", " ")
-        if found
-        else about
-    )
+    heading = "Examples:" if shown[1:] else "Example:"
+    return "\n".join([about.rstrip(), "", "\b", heading, *shown]).replace("\0", " ")
 
 
 def _not_loaded() -> None:
@@ -170,12 +167,9 @@ def main() -> None:
             raise
         _fail(f"{sentence}, then run again")
     if status == INTERRUPTED:
-        stored = (
-            "; finished rows are saved, and the same command continues from there"
-            if {"demo", "reproduce", "stress"} & {*sys.argv}
-            else ""
-        )
-        print(f"whichtoken: stopped{stored}", file=sys.stderr)
+        stores = {"demo", "reproduce", "stress"} & {*sys.argv}
+        kept = "; finished rows are saved, and the same command continues from there" if stores else ""
+        print(f"whichtoken: stopped{kept}", file=sys.stderr)
     sys.exit(status)
 
 

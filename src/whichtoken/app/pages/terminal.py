@@ -188,12 +188,9 @@ def print_claims(out: Path, theory: str = "") -> None:
     for claim in chosen.values():
         unrun = f"not run: needs {claim.needs}" if claim.missing else "not run"
         # the states on record, of the most informative size
-        size = next(iter(sorted(claim.expected, key=place_of)), None)
-        recorded = (
-            printable("")
-            if size is None
-            else printable(f"{size}: ") + _states(Counter(claim.expected[size].values()), with_runs)
-        )
+        recorded = printable("")
+        for size in sorted(claim.expected, key=place_of)[:1]:
+            recorded += printable(f"{size}: ") + _states(Counter(claim.expected[size].values()), with_runs)
         so_far = [latest.get(claim.id) or printable(unrun, "dim")] if with_runs else []
         listed.add_row(printable(claim.id), *so_far, recorded)
     for fault in () if theory else faults():

@@ -169,11 +169,8 @@ class ModelStore:
         try:
             card: ModelCard = _checks()[ModelCard].validate_python(_read_json(self.folder(id) / "card.json"))
             report = asdict(_checks()[_Report].validate_python(card.report)) | card.report  # pages ask for every field
-            return (
-                replace(card, report=report)
-                if card.id == id and FILE.fullmatch(card.data) and card.kind in KINDS
-                else None
-            )
+            known = card.id == id and FILE.fullmatch(card.data) and card.kind in KINDS
+            return replace(card, report=report) if known else None
         except ValueError:
             # a damaged card must not hide the others
             return None

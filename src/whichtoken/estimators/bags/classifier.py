@@ -211,11 +211,12 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
 
         tried: dict[str, list[Selected]] = {}
 
+        given = self.inverse_temperature
+        temperatures = validation.TEMPERATURES if given is None else (given,)
+
         def selected(kind: str, data: LabeledBags, parts: list[Any]) -> Selected | None:
             search = Search(
-                temperatures=validation.TEMPERATURES
-                if self.inverse_temperature is None
-                else (self.inverse_temperature,),
+                temperatures=temperatures,
                 ridges=None if self.C == "auto" else (float(1 / (float(self.C) * data.weights.sum())),),
                 queries=None if self.n_queries == "auto" else self.n_queries,
                 steps=self.refine_steps if self.training == "joint" else 0,

@@ -28,9 +28,8 @@ Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
 
 MAPS = ("linear", "fourier", "network")
-Layer = tuple[
-    NDArray[np.float64], NDArray[np.float64]
-]  # weights (k, wide, narrow) and offsets (k, narrow) of k networks
+# weights (k, wide, narrow) and offsets (k, narrow) of k networks
+Layer = tuple[NDArray[np.float64], NDArray[np.float64]]
 CHUNK_FLOATS = 1 << 22  # 32 MB in double precision
 FREQUENCIES = 256
 MEDIAN_ROWS = 200_000

@@ -72,18 +72,11 @@ def _packed_score(score: Score) -> dict[str, Any]:
         }
         for weights, offsets in seen.layers
     ]
+    mean, scale = page.packed_numbers(seen.scaling.mean), page.packed_numbers(seen.scaling.scale)
+    mapped = {"kind": seen.kind, "gate": seen.gate, "mean": mean, "scale": scale, "layers": layers}
     return {
         "query": page.packed_numbers(pooling.queries[0]),
         "readout": page.packed_numbers(pooling.readouts[0]),
         "bias": pooling.bias,
-        "map": {
-            "kind": seen.kind,
-            "gate": seen.gate,
-            "copies": len(seen.layers[0][0]),
-            "mean": page.packed_numbers(seen.scaling.mean),
-            "scale": page.packed_numbers(seen.scaling.scale),
-            "layers": layers,
-        }
-        if layers
-        else None,
+        "map": {**mapped, "copies": len(seen.layers[0][0])} if layers else None,
     }

@@ -93,9 +93,8 @@ LEVEL = 0.9
 DISCREPANCY = 0.2  # of the theory's log-odds, as simulated, with the tails of Student's t with 4 degrees of freedom
 RUN_TO_RUN = 0.1  # deviation of the log-odds of the error between training runs, as simulated
 EXPONENT = (math.log(0.6), 0.5)  # of power laws: mean and deviation of its logarithm
-RULED_OUT = (
-    0.05  # a chance below which the cross-validation contradicts the theory: to doubt it wrongly only costs width
-)
+# a chance below which the cross-validation contradicts the theory: to doubt it wrongly only costs width
+RULED_OUT = 0.05
 
 
 @dataclass(frozen=True)
@@ -467,15 +466,8 @@ def plan_study(
             fewest = min(theory.samples, theory.attention.samples_needed or theory.samples)
             split = list(small_stage_warnings(curve.task, fewest, theory.design))  # BagClassifier splits nothing
             notes += [warning for warning in theory.warnings if warning not in split]
-    unused = [
-        f"{words} of {given[name]:g}"
-        for name, words in (
-            ("signal_tokens", "number of signal tokens"),
-            ("strength", "strength"),
-            ("prevalence", "prevalence"),
-        )
-        if given[name] is not None
-    ]
+    names = {"signal_tokens": "number of signal tokens", "strength": "strength", "prevalence": "prevalence"}
+    unused = [f"{words} of {given[name]:g}" for name, words in names.items() if given[name] is not None]
     if unused and not curve.fits:
         notes.append(f"the forecast does not follow the theory, so it does not use the given {' and '.join(unused)}")
     return replace(study, notes=tuple(notes))
@@ -507,9 +499,8 @@ class StudyCurve:
         split = split_words(texts)
         kept = np.unique(duplicate_groups(text_signatures(split))[1], return_index=True)[1]
         few = len(texts) - len(kept)
-        notes = (
-            f"{pluralize(few, 'text')} of the pilot nearly {'repeats' if few == 1 else 'repeat'} others: left out",
-        )
+        repeat = "repeats" if few == 1 else "repeat"
+        notes = (f"{pluralize(few, 'text')} of the pilot nearly {repeat} others: left out",)
         rows, lengths = np.sort(kept), split.lengths[kept]
         classes, codes = encode_labels(y, len(texts))
         some, codes = np.array(texts, dtype=object)[rows], np.asarray(codes[rows])
@@ -538,7 +529,7 @@ class StudyCurve:
         if estimate:
             known = {name: getattr(estimate, name) if given[name] is None else given[name] for name in GIVEN[:4]}
             task = Task(**known)
-        check = PilotCheck.of(measured, codes, (str(classes[0]), str(classes[1])), bags.lengths, bags.dim)
+        check = PilotCheck.of(measured, codes, tuple(map(str, classes)), bags.lengths, bags.dim)
         return cls(measured, check, estimate, task, given["prevalence"] is not None, seed, tuple(notes), bags, codes)
 
     def with_map(self, kind: str) -> StudyCurve:
@@ -658,25 +649,19 @@ def _recommendation(
     name = curve.name or f"BagClassifier(instance_map='{kind}')"
     if curve.check.too_few:
         return f"Collect at least {FEWEST} {unit} of each class, preferably many more, and plan again."
-    basis = (
-        "the theory of sparse tokens, which the pilot does not contradict"
-        if curve.fits
-        else "the pilot's own learning curve"
-    )
+    basis = "the pilot's own learning curve"
+    if curve.fits:
+        basis = "the theory of sparse tokens, which the pilot does not contradict"
     if target is None:
         first = later[0]
-        gain = (
-            f"more {unit} help"
-            if math.isfinite(first.error) and later[-1].high < first.high
-            else f"more {unit} may help little"
-        )
-        return f"Train {name} on all {unit}, without a split; by {basis}, {gain}."
+        gain = "help" if math.isfinite(first.error) and later[-1].high < first.high else "may help little"
+        return f"Train {name} on all {unit}, without a split; by {basis}, more {unit} {gain}."
     if needed is None:
         which = "" if curve.fits or curve.name else " with any map of the instances"
         return (
             f"By {basis}, an error of {target:g} is not in sight{which} with up to {int(SEARCHED[-1] * bags)} {unit}."
         )
-    firm = (
-        f"; {sure} for 95 % confidence" if sure else ", and no number up to 100 times the pilot gives 95 % confidence"
-    )
+    firm = ", and no number up to 100 times the pilot gives 95 % confidence"
+    if sure:
+        firm = f"; {sure} for 95 % confidence"
     return f"Plan for about {needed} {unit} to reach an error of {target:g} with {name}, by {basis}{firm}."

@@ -46,9 +46,8 @@ class BagNumberExplanation(Shown):
     bias: float  # the mean of the training numbers
     reasons: list[InstanceReason] = field(repr=False)  # the largest contribution first; positive raises the number
     change: float  # that was asked about
-    counterfactual: (
-        list[int] | None
-    )  # fewest instances whose deletion changes the number by that or more; None: none does
+    # fewest instances whose deletion changes the number by that or more; None: none does
+    counterfactual: list[int] | None
     certified: bool  # whether that is proven: with one query
 
     def _headline(self) -> str:

@@ -165,9 +165,8 @@ class Queries:
         # of instances as they are, not as they are scaled
         readout = -READOUT_STEP * (readout_slope(bags, slopes) - slopes.sum() * mean) / scale**2
         bias = second_bias - readout @ mean
-        direction = (
-            -query_slope(bags, readout, lambda means: self.second_shares * seen.slopes(scores + means + bias)) / scale
-        )
+        slope = query_slope(bags, readout, lambda means: self.second_shares * seen.slopes(scores + means + bias))
+        direction = -slope / scale
         return np.asarray(direction / (np.linalg.norm(direction) or 1.0))
 
 
@@ -329,19 +328,12 @@ def train_networks(data: LabeledBags, recipe: NetworkRecipe, seed: int) -> Score
     if recipe.scaling == "shared":
         scaling = shared_scaling(scaling)
     dim, rng = data.bags.dim, np.random.default_rng(seed)
-    require_memory(
-        (
-            data.bags.vectors.size
-            + 6 * recipe.networks * max(LAYERS) * min(int(data.bags.lengths.max()) * BATCH, len(data.bags.vectors))
-        )
-        * 4,
-        "instance_map='network'",
-        "use instance_map='linear' or fewer instances",
-    )
+    most = min(int(data.bags.lengths.max()) * BATCH, len(data.bags.vectors))  # instances of a batch
+    floats = data.bags.vectors.size + 6 * recipe.networks * max(LAYERS) * most
+    require_memory(4 * floats, "instance_map='network'", "use instance_map='linear' or fewer instances")
     net = _Networks(dim, recipe, rng, "square" if data.squared else "logistic")
-    scaled = RaggedArray.unchecked(
-        data.bags.starts, np.asarray((data.bags.vectors - scaling.mean) / scaling.scale, dtype=np.float32)
-    )
+    instances = np.asarray((data.bags.vectors - scaling.mean) / scaling.scale, dtype=np.float32)
+    scaled = RaggedArray.unchecked(data.bags.starts, instances)
     rows = np.flatnonzero(data.weights > 0)
     batches = -(-len(rows) // BATCH)
     epochs = -(-min(max(recipe.epochs * batches, recipe.least), MOST_STEPS) // batches)
