@@ -236,8 +236,6 @@ class GroupCurveDisplay(Display):
             label = f"{axis_label(name)}, {values[0]:.3g} to {values[-1]:.3g}"
             ax.plot((values - values[0]) / span, added, color=COLORS[place % len(COLORS)], label=label)
         ax.axhline(0, color=QUIET, lw=1)
-        ax.set(
-            xlabel=f"columns of {axis_label(self.group)}, from their 1st to their 99th percentile",
-            ylabel="adds to the score",
-        )
+        columns = f"columns of {axis_label(self.group)}, from their 1st to their 99th percentile"
+        ax.set(xlabel=columns, ylabel="adds to the score")
         ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.3, fontsize="small")

@@ -58,9 +58,8 @@ def predict_file(request: Request, file: Path, output: Path) -> int:
     from whichtoken.app.evaluation import add_predictions
 
     found = request.apply(file)
-    table = add_predictions(
-        found.table, found.classes, found.probabilities(), request.options.get("abstain_below"), found.weights
-    )
+    least = request.options.get("abstain_below")
+    table = add_predictions(found.table, found.classes, found.probabilities(), least, found.weights)
     write_table(table, output, spreadsheet_safe=bool(request.options.get("spreadsheet_safe")))
     return len(table)
 
@@ -92,11 +91,8 @@ def write_partitions(
     """
     files = [file.resolve() for file in table_files(data)]
     base = data.resolve() if data.is_dir() else Path(os.path.commonpath([file.parent for file in files]))
-    task = {
-        "command": answer.__name__.removesuffix("_file"),
-        "model": request.opened.checksum,
-        "options": {**request.options, "column": request.column, **request.form},
-    }
+    options = {**request.options, "column": request.column, **request.form}
+    task = {"command": answer.__name__.removesuffix("_file"), "model": request.opened.checksum, "options": options}
     _refuse_parted_bags(request, files)
     done = _read_manifest(to, json.loads(json.dumps(task)))
     outputs = {file: to.resolve() / _output_name(file, base, ending) for file in files}

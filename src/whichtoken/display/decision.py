@@ -101,9 +101,8 @@ class Decision(Shown):
         """The label with its probability, and the runner-up."""
         other, share = self.probabilities[1]
         tie = "nearly a tie, " if f"{share:.3f}" == f"{self.probability:.3f}" else ""
-        return (
-            f"{visible(self.label)} ({tie}probability {self.probability:.3f}; runner-up {visible(other)}, {share:.3f})"
-        )
+        second = f"runner-up {visible(other)}, {share:.3f}"
+        return f"{visible(self.label)} ({tie}probability {self.probability:.3f}; {second})"
 
     def summary(self) -> str:
         """In one sentence: the title, the label, and what would change it."""

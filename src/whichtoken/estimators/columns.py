@@ -160,9 +160,8 @@ class ColumnEncoding:
     def part(self, columns: Sequence[str]) -> ColumnEncoding:
         """Some of the columns."""
         fills = {name: fill for name, fill in self.fills.items() if name in columns}
-        return ColumnEncoding(
-            tuple(columns), fills, {name: self.levels[name] for name in columns if name in self.levels}
-        )
+        levels = {name: self.levels[name] for name in columns if name in self.levels}
+        return ColumnEncoding(tuple(columns), fills, levels)
 
     def encode(self, table: MixedColumns) -> Array:
         """Numbers (n, names); the table may hold other columns too, and its columns of texts may have other levels."""
@@ -189,11 +188,8 @@ class ColumnEncoding:
 
     def as_json(self) -> dict[str, Any]:
         """As a model folder keeps it."""
-        return {
-            "columns": list(self.columns),
-            "fills": self.fills,
-            "levels": {name: list(levels) for name, levels in self.levels.items()},
-        }
+        levels = {name: list(texts) for name, texts in self.levels.items()}
+        return {"columns": list(self.columns), "fills": self.fills, "levels": levels}
 
     @classmethod
     def from_json(cls, stored: Any) -> ColumnEncoding:

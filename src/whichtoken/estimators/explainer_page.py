@@ -106,9 +106,8 @@ def shown_card(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if card is None:
         return None
     data = card.get("data") or {}
-    return {name: card[name] for name in CARD if name in card} | (
-        {"data": {"rows": data.get("rows"), "file": data.get("file")}} if data else {}
-    )
+    about = {"data": {name: data.get(name) for name in ("rows", "file")}} if data else {}
+    return {name: card[name] for name in CARD if name in card} | about
 
 
 @dataclass(frozen=True)

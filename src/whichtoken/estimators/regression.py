@@ -210,11 +210,8 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         check_range("tol", self.tol, 0.0, np.inf, include_low=True)
         if self.cv is not None:
             check_count("cv", self.cv, 2)
-        own = {
-            name: value
-            for name, value in self.get_params().items()
-            if name in StructureAwareDescent.__dataclass_fields__
-        }
+        known = StructureAwareDescent.__dataclass_fields__
+        own = {name: value for name, value in self.get_params().items() if name in known}
         damping: Any = "adaptive" if isinstance(self.alpha, str) else self.alpha
         return StructureAwareDescent(**own, damping=damping, iterations=self.max_iter, tolerance=self.tol)
 

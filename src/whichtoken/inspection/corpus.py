@@ -29,6 +29,7 @@ from whichtoken.reading import reason
 BATCH, TOKENS = 16, 2048  # texts, and tokens, that are read at a time
 UNLIMITED = 1 << 20  # tokens of a text
 MEMORY = 4 << 30  # bytes that one batch may need
+KEPT = ("token", "runner_up", "gap", "weight", "entropy", "largest_logit")  # of the picks of a batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,21 +121,16 @@ def _batch_picks(
         if reading.tokens is not None:
             for text, head, key in flags.nonzero().tolist():
                 sinks[layer][head][int(reading.tokens[text, key])] += 1
-        values = {
-            "token": picks.token, "runner_up": picks.runner_up, "gap": picks.gap, "weight": picks.weight,
-            "entropy": picks.entropy, "special_mass": torch.zeros_like(picks.gap) if mass is None else mass,
-            "largest_logit": picks.largest_logit,
-        }  # fmt: skip
+        values = {name: getattr(picks, name) for name in KEPT}
+        values["special_mass"] = torch.zeros_like(picks.gap) if mass is None else mass
         weights = probe.selected(layer, queries).weights()[:, :, 0]
         if layers and layers[0]["token"].shape != picks.token.shape[:2]:
             kind, counts = type(probe.model).__name__, (layers[0]["token"].shape[1], picks.token.shape[1])
             raise UsageError(
                 f"layers of {kind} have {counts[0]} and {counts[1]} heads: a map needs as many in each; use AttentionProbe"
             )
-        layers.append(
-            {name: value[:, :, 0] for name, value in values.items()}
-            | {"sink_share": (weights * flags).sum(-1), "contribution": _added_norm(probe, layer, picks._reading)}
-        )
+        added = {"sink_share": (weights * flags).sum(-1), "contribution": _added_norm(probe, layer, picks._reading)}
+        layers.append({name: value[:, :, 0] for name, value in values.items()} | added)
     kinds = {"token": np.int32, "runner_up": np.int32}
     return {
         name: np.stack([part[name].numpy() for part in layers], 1).astype(kinds.get(name, np.float32))

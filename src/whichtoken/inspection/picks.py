@@ -106,10 +106,8 @@ class Picks(Shown):
             table[name] = [found[text][0][place] if place >= 0 else "" for text, place in places]
         if texts is not None:
             spans = [word_offsets(tokenizer, text, found[i][1]) for i, text in enumerate(texts)]
-            for name, end in (("start", 0), ("end", 1)):
-                table[name] = [
-                    spans[text][place][end] for text, place in zip(table["text"], table["token"], strict=True)
-                ]
+            ends = [spans[text][place] for text, place in zip(table["text"], table["token"], strict=True)]
+            table["start"], table["end"] = [start for start, _ in ends], [end for _, end in ends]
         return table
 
     @cached_property

@@ -348,9 +348,8 @@ class AttentionProbe:
         if reading.context is None:
             return "gives no result to compare with"
         # GPT-J casts queries and keys of half precision to single
-        tolerance = max(
-            TOLERANCE.get(part.dtype, TOLERANCE[torch.float32]) for part in (reading.query, reading.context)
-        )
+        kinds = (reading.query.dtype, reading.context.dtype)
+        tolerance = max(TOLERANCE.get(kind, TOLERANCE[torch.float32]) for kind in kinds)
         rows = reading.positions.shape[1]
         if layer in self._checked and rows > CHECKED:
             some = torch.linspace(0, rows - 1, CHECKED, device=reading.positions.device).long()

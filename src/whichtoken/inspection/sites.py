@@ -249,9 +249,8 @@ class _HeldNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         centered, shift = _forms[ctx.module]
-        scale = _scale(ctx.module, ctx.saved_tensors[0], centered).nan_to_num(
-            0.0
-        )  # padding may be NaN; nothing flows there
+        # padding may be NaN; nothing flows there
+        scale = _scale(ctx.module, ctx.saved_tensors[0], centered).nan_to_num(0.0)
         flow = gradients[0] * (ctx.module.weight.detach() + shift) * scale
         flow = flow - flow.mean(-1, keepdim=True) if centered else flow
         bias = gradients[0].flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None

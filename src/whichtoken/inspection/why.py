@@ -336,9 +336,8 @@ class RecomputedPass:
             module, kind = self.stream.writers[call[0]]
             bias: Any = getattr(module, "bias", None)
             constant = 0.0 if bias is None else float((gradient * bias.detach()).sum())
-            detail[self._name(call, kind)] += (
-                float((gradient * self.written[call].detach()).nan_to_num(0.0).sum()) - constant
-            )
+            own = float((gradient * self.written[call].detach()).nan_to_num(0.0).sum())
+            detail[self._name(call, kind)] += own - constant
             detail["bias"] += constant
         for parameter, gradient in zip(self.stream.biases, gradients[len(ends) :], strict=True):
             detail["bias"] += 0.0 if gradient is None else float((gradient * parameter.detach()).sum())

@@ -158,10 +158,8 @@ def _fill_sentence(headline: Headline, result: Result) -> str:
     """The sentence of a headline with the numbers of a run."""
     every = [part for verdict in result.verdicts for part in (verdict, *verdict.evidence)]
     try:
-        text = headline.sentence.format(
-            measured={verdict.code: verdict.measured for verdict in every},
-            theory={verdict.code: verdict.theory for verdict in every},
-        )
+        measured, theory = ({part.code: getattr(part, name) for part in every} for name in ("measured", "theory"))
+        text = headline.sentence.format(measured=measured, theory=theory)
     except (KeyError, TypeError, ValueError):
         return next((verdict.note for verdict in result.verdicts if verdict.note), "not run here")
     return f"{text} [{_state_summary(result)}]"

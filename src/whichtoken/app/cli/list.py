@@ -40,15 +40,9 @@ def list(
     theories = {claim.theory for claim in experiments().values()}
     chosen = [claim for claim in experiments().values() if id in ("", claim.theory)] or [find(id)]
     if json_file is not None:
+        texts = ("id", "title", "claim", "source")
         listed = [
-            {
-                "id": claim.id,
-                "title": claim.title,
-                "claim": claim.claim,
-                "source": claim.source,
-                "presets": [*claim.presets],
-                "states": claim.expected,
-            }
+            {**{name: getattr(claim, name) for name in texts}, "presets": [*claim.presets], "states": claim.expected}
             for claim in chosen
         ]
         write_text(json_file, json.dumps({"claims": listed}, indent=1) + "\n")

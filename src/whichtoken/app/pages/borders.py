@@ -69,10 +69,9 @@ def write_borders(result: StressResult, out: Path, command: Sequence[str]) -> Pa
 
 def where_it_stops(result: StressResult) -> list[tuple[str, str, str]]:
     """Code, sentence and evidence of everything that was found."""
-    found: Iterable[Any] = (*result.borders, *result.counterexamples)
-    return [
-        (item.code, f"{item.claim}: {item}", "" if item.verdict is None else sentence(item.verdict)) for item in found
-    ]
+    found: Sequence[Any] = (*result.borders, *result.counterexamples)
+    told = ("" if item.verdict is None else sentence(item.verdict) for item in found)
+    return [(item.code, f"{item.claim}: {item}", said) for item, said in zip(found, told, strict=True)]
 
 
 def where_it_holds(borders: Iterable[Any], default: Mapping[str, float], failing: int = 0) -> str:
@@ -147,10 +146,8 @@ def borders_as_lines(result: StressResult) -> list[str]:
         lines.append(result.nothing)
     lines += [f"searched: {searched_ranges(result.searched, result.default)}"] if result.searched else []
     lines += [f"note: {note}" for note in result.notes]
-    return [
-        *lines,
-        f"{pluralize(len(result.trials), 'trial')}, {pluralize(result.rows, 'row')}, {result.seconds:.0f} s",
-    ]
+    lines.append(f"{pluralize(len(result.trials), 'trial')}, {pluralize(result.rows, 'row')}, {result.seconds:.0f} s")
+    return lines
 
 
 def draw_borders(result: StressResult, figure: Figure) -> None:

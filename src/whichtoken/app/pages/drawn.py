@@ -123,11 +123,8 @@ def is_current(claim: Experiment[Any], stored: dict[str, Any]) -> bool:
 
 def checksums(claim: Experiment[Any]) -> dict[str, str]:
     """Checksums of the rows, and of the source of the method that draws them, which is the same for every Python."""
-    drawing = inspect.getsource(type(claim).draw)
-    return {
-        "rows": sha256(rows_file(claim.id).read_bytes()).hexdigest(),
-        "drawing": sha256(drawing.encode()).hexdigest(),
-    }
+    parts = {"rows": rows_file(claim.id).read_bytes(), "drawing": inspect.getsource(type(claim).draw).encode()}
+    return {name: sha256(part).hexdigest() for name, part in parts.items()}
 
 
 def _source(kind: type) -> str:

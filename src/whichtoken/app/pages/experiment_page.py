@@ -49,12 +49,8 @@ class Numbers:
 def numbers_of(result: Result) -> Numbers:
     """The fields that vary, then mean and standard error of each measured number, then theory."""
     fields = [name for name, levels in _levels(result).items() if len(levels) > 1]
-    measured = list(
-        dict.fromkeys(name for row in result.rows for name in row.measured if _is_number(row.measured[name]))
-    )
-    predicted = list(
-        dict.fromkeys(n for row in result.rows for n, item in row.predicted.items() if _is_number(item.value))
-    )
+    measured = dict.fromkeys(n for row in result.rows for n, value in row.measured.items() if _is_number(value))
+    predicted = dict.fromkeys(n for row in result.rows for n, item in row.predicted.items() if _is_number(item.value))
     # the rows have the points of the plan itself, so that `id` identifies a point
     rows_of: dict[int, list[Row[Any]]] = {}
     for row in result.rows:
@@ -63,9 +59,8 @@ def numbers_of(result: Result) -> Numbers:
     for point in islice(result.plan.points.values(), MOST_POINTS):
         rows = rows_of.get(id(point), [])
         line = [str(getattr(point, name)) for name in fields] + [str(len(rows))]
-        line += [
-            _mean_and_error([row.measured[n] for row in rows if _is_number(row.measured.get(n))]) for n in measured
-        ]
+        for name in measured:
+            line.append(_mean_and_error([row.measured[name] for row in rows if _is_number(row.measured.get(name))]))
         for item in (rows[0].predicted.get(name) if rows else None for name in predicted):
             value = None if item is None else item.value
             line.append("" if value is None else f"{value:.4g}" if _is_number(value) else str(value))

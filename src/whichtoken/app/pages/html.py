@@ -67,9 +67,8 @@ def write_pages(out: Path, record: bool = False, checked: bool = False) -> Writt
     if record:
         known = {id for id, _ in recorded_runs()}
         checks = _states_of_folder(out) if checked else {}
-        return _Report(out / "record", DEFAULT_FOLDER, RECORD, checks).write(
-            {id: None for id in experiments() if id in known}
-        )
+        claims = {id: None for id in experiments() if id in known}
+        return _Report(out / "record", DEFAULT_FOLDER, RECORD, checks).write(claims)
     with Ledger.reading(out / LEDGER_NAME) as ledger:
         runs = _runs_by_experiment(ledger)
     if not runs and not faults():

@@ -40,9 +40,8 @@ def paper_body(paper: Paper, link: Link) -> str:
 
 def paper_page(paper: Paper) -> str:
     """The page of one paper: each of its statements with its answer, then our laws about the same theory."""
-    return frame_page(
-        paper.source.title, paper_body(paper, link_in_report), current="", scripts=["table.js", "details.js"]
-    )
+    body = paper_body(paper, link_in_report)
+    return frame_page(paper.source.title, body, scripts=["table.js", "details.js"])
 
 
 def overview_page(

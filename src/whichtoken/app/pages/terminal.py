@@ -156,14 +156,11 @@ def _interval(verdict: Verdict | None) -> str:
 
 
 def _compared_with_record(results: Sequence[Result], different: int) -> str:
-    known = sum(
-        bool(result.expected(verdict)) and "not-run" not in (verdict.state, result.expected(verdict))
-        for result in results
-        for verdict in result.verdicts
-    )
+    states = [(verdict.state, result.expected(verdict)) for result in results for verdict in result.verdicts]
+    known = sum(bool(was) and "not-run" not in (now, was) for now, was in states)
     recorded = any((result.id, result.preset) in recorded_runs() for result in results)
     expected = "as on record" if recorded else "as the claim's own file expects"
-    if not known and all(verdict.state == "not-run" for result in results for verdict in result.verdicts):
+    if all(now == "not-run" for now, _ in states):
         return "Nothing was run: no verdict to compare with."
     if not known:
         return "None of these runs is on record, so there is no verdict to compare with."
@@ -197,9 +194,8 @@ def print_claims(out: Path, theory: str = "") -> None:
         listed.add_row(printable(fault.name), printable(f"broken: {fault.sentence}", "red"))
     console().print(listed)
     for reason, claims in Counter(claim.missing for claim in chosen.values() if claim.missing).items():
-        say(
-            f"{claims} of {pluralize(len(chosen), 'claim')} cannot run here{', because each' if claims > 1 else ': it'} {reason}"
-        )
+        why = f", because each {reason}" if claims > 1 else f": it {reason}"
+        say(f"{claims} of {pluralize(len(chosen), 'claim')} cannot run here{why}")
     suggest("whichtoken list ID  (what a claim says)", "whichtoken reproduce ID")
 
 

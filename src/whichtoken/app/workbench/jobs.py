@@ -457,9 +457,8 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     data = folder / f"data{source.suffix}"
     if source != data:
         shutil.copyfile(source, data)
-    job.report(
-        {"done": 1, "total": 3, "said": "training our model and the baseline, and evaluating them on held-out rows"}
-    )
+    said = "training our model and the baseline, and evaluating them on held-out rows"
+    job.report({"done": 1, "total": 3, "said": said})
     with shown_as(data, "the file"):
         if kind == "text":
             options = {"ngram_range": (1, arguments["ngrams"])}

@@ -75,10 +75,8 @@ class SecurityMiddleware:
         name = _name(host)
         if is_loopback(self.settings.host):
             return is_loopback(name)
-        return (
-            name in {"localhost", self.settings.host.lower(), socket.gethostname().lower()}
-            or ip_address(name) is not None
-        )
+        own = {"localhost", self.settings.host.lower(), socket.gethostname().lower()}
+        return name in own or ip_address(name) is not None
 
     @property
     def cookie(self) -> str:

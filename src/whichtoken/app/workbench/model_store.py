@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -288,9 +288,8 @@ class StoredModel:
         opened = read_folder(self.folder / "model")
         about = explainer_settings(opened) or {"compare_on": [document["text"] for document in self.documents]}
         card = read_card(opened.folder) if (opened.folder / CARD).is_file() else None
-        return _written(
-            "page.html", lambda path: self.estimator.save_explainer(path, title=self.card.title, card=card, **about)
-        )
+        save = partial(self.estimator.save_explainer, title=self.card.title, card=card, **about)
+        return _written("page.html", save)
 
     def explanation_page(self) -> str:
         """The explanations of the first documents as one page without other files."""

@@ -535,12 +535,8 @@ def _set_tensors(model: BagClassifier, tensors: dict[str, Any]) -> None:
     widths = [dim, *(shape[2] for shape in layers)]
     width = copies * widths[-1] // (2 if gate else 1) if layers else dim
     queries = tensors["queries"].shape[1] if tensors["queries"].ndim == 3 else 1
-    shapes: dict[str, tuple[int, ...]] = {
-        "queries": (scores, queries, width),
-        "readouts": (scores, queries, width),
-        "intercepts": (scores, queries),
-        "fills": (dim,),
-    }
+    both = (scores, queries, width)
+    shapes: dict[str, tuple[int, ...]] = {"queries": both, "readouts": both, "intercepts": both[:2], "fills": (dim,)}
     if layers:
         shapes |= {"instance_mean": (dim,), "instance_scale": (scores, dim)}
     for place, (wide, narrow) in enumerate(pairwise(widths), 1):
@@ -552,12 +548,10 @@ def _set_tensors(model: BagClassifier, tensors: dict[str, Any]) -> None:
         mean, scales, *parts = rest
         if not (scales > 0).all():
             raise UsageError("array 'instance_scale' holds numbers that are not above 0")
+        pairs = list(zip(parts[::2], parts[1::2], strict=True))
         model.maps_ = [
             InstanceMap(
-                kind,
-                Scaling(mean, scales[k]),
-                tuple((weights[k], offsets[k]) for weights, offsets in zip(parts[::2], parts[1::2], strict=True)),
-                gate,
+                kind, Scaling(mean, scales[k]), tuple((weights[k], offsets[k]) for weights, offsets in pairs), gate
             )
             for k in range(scores)
         ]

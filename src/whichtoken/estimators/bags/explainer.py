@@ -63,20 +63,16 @@ def pack_bags(
 
 def _packed_score(score: Score) -> dict[str, Any]:
     seen, pooling = score.map, score.pooling
+    packed = page.packed_numbers
     layers = [
-        {
-            "wide": weights.shape[1],
-            "narrow": weights.shape[2],
-            "weights": page.packed_numbers(weights),
-            "offsets": page.packed_numbers(offsets),
-        }
+        {"wide": weights.shape[1], "narrow": weights.shape[2], "weights": packed(weights), "offsets": packed(offsets)}
         for weights, offsets in seen.layers
     ]
-    mean, scale = page.packed_numbers(seen.scaling.mean), page.packed_numbers(seen.scaling.scale)
-    mapped = {"kind": seen.kind, "gate": seen.gate, "mean": mean, "scale": scale, "layers": layers}
+    scaling = {"mean": packed(seen.scaling.mean), "scale": packed(seen.scaling.scale)}
+    mapped = {"kind": seen.kind, "gate": seen.gate, **scaling, "layers": layers}
     return {
-        "query": page.packed_numbers(pooling.queries[0]),
-        "readout": page.packed_numbers(pooling.readouts[0]),
+        "query": packed(pooling.queries[0]),
+        "readout": packed(pooling.readouts[0]),
         "bias": pooling.bias,
         "map": {**mapped, "copies": len(seen.layers[0][0])} if layers else None,
     }

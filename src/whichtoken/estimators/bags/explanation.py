@@ -120,9 +120,8 @@ class BagExplanation(Explanation):
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
-        return (
-            asdict(self) | outcome_json(self) | {"bag": plain_label(self.bag), "flips_to": plain_label(self.flips_to)}
-        )
+        names = {"bag": plain_label(self.bag), "flips_to": plain_label(self.flips_to)}
+        return asdict(self) | outcome_json(self) | names
 
     def view(self, number: int = 1) -> Decision:
         """The instances, the reasons and the smallest deletion, as people read them."""

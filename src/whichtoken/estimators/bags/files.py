@@ -200,6 +200,5 @@ def _read_tensor(path: Path) -> NDArray[Any]:
         raise UsageError(
             f"{shown(path)} does not hold all numbers of its tensor; save a dense one that was not expanded"
         )
-    return np.asarray(
-        (found.float() if found.dtype.itemsize < 4 and found.is_floating_point() else found).detach().numpy()
-    )
+    wide = found.float() if found.dtype.itemsize < 4 and found.is_floating_point() else found
+    return np.asarray(wide.detach().numpy())

@@ -201,9 +201,8 @@ def theory_curves(
         strength_steps.append(weaker - likely)
     weights = np.array([candidate.weight for candidate in estimate.candidates])
     chosen = rng.choice(len(weights), DRAWS, p=weights / weights.sum())
-    drawn = (
-        np.stack(centers)[chosen] + rng.standard_t(STRENGTH_FOLDS - 1, (DRAWS, 1)) * np.stack(strength_steps)[chosen]
-    )
+    strengths = rng.standard_t(STRENGTH_FOLDS - 1, (DRAWS, 1))
+    drawn = np.stack(centers)[chosen] + strengths * np.stack(strength_steps)[chosen]
     drawn += rng.standard_normal((DRAWS, 1)) * prevalence_step + DISCREPANCY * rng.standard_t(4, (DRAWS, 1))
     return np.asarray(expit(drawn))
 
@@ -629,9 +628,8 @@ def _estimated(
         if given[name] not in (None, found):
             raise UsageError(f"{{{name}}} must be that of the pilot, {found}", **{name: given[name]})
     try:
-        return estimate_task(
-            tokens[:, :, kept], codes[rows], signal_tokens=given["signal_tokens"], strength=given["strength"]
-        )
+        known = {name: given[name] for name in ("signal_tokens", "strength")}
+        return estimate_task(tokens[:, :, kept], codes[rows], **known)
     except ValueError as error:
         notes.append(f"the theory of sparse tokens says nothing here: {error}")
         return None

@@ -102,9 +102,8 @@ class Score:
     def __call__(self, bags: RaggedArray) -> Array:
         """Scores (n,)."""
         scores, values = (np.ascontiguousarray(part.T) for part in self.columns(bags))
-        return np.asarray(
-            np.sum([pool_outputs(*pair, bags.starts) for pair in zip(scores, values, strict=True)], axis=0)
-        )
+        outputs = [pool_outputs(*pair, bags.starts) for pair in zip(scores, values, strict=True)]
+        return np.asarray(np.sum(outputs, axis=0))
 
 
 def pooled_features(bags: RaggedArray, query: Array, scaling: Scaling) -> Array:
@@ -140,9 +139,8 @@ class Queries:
         """Queries of norm `temperature` with their convex head, for each of the ridges."""
         query = temperature * self.first
         features = pooled_features(self.data.bags, query, self.scaling)
-        poolings = [
-            Pooling.shared(query[None], readout[None], bias) for readout, bias in heads(features, self.data, ridges)
-        ]
+        found = heads(features, self.data, ridges)
+        poolings = [Pooling.shared(query[None], readout[None], bias) for readout, bias in found]
         if not temperature:  # mean pooling has nothing that a second query could add
             return poolings
         return [self._extended(*pair, features, temperature) for pair in zip(poolings, ridges, strict=True)]

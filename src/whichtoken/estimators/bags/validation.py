@@ -350,9 +350,8 @@ def _select(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Sear
     if best and search.steps:
         for anchor in ANCHORS:
             refined = replace(best, anchor=anchor)
-            losses[refined] = fmean(
-                _each(search, partial(_Fold.refined_loss, recipe=refined, steps=search.steps), folds)
-            )
+            refine_in = partial(_Fold.refined_loss, recipe=refined, steps=search.steps)
+            losses[refined] = fmean(_each(search, refine_in, folds))
             if losses[refined] >= losses[best]:
                 break  # the losses of a path of anchors have one valley
             best = refined
