@@ -353,9 +353,8 @@ def _interface_heads(
 ) -> Heads:  # fmt: skip
     window, given = options.get("sliding_window"), options.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if given is None else given)
-    if (
-        causal and key.shape[2] > query.shape[2] and kind in ("eager", "sdpa")
-    ):  # a static cache is filled from the front
+    # a static cache is filled from the front
+    if causal and key.shape[2] > query.shape[2] and kind in ("eager", "sdpa"):
         if mask is not None and (filled := _last_seen(mask)) < mask.shape[-1]:
             key, value, mask = key[:, :, :filled], value[:, :, :filled], mask[..., :filled]
         elif mask is None and query.shape[2] > 1:

@@ -355,12 +355,9 @@ class Inspection(Shown):
 
     def to_html(self, path: str | Path, shown: int = SHOWN) -> None:
         """Write the page; an old file is replaced when the new one is complete. `shown`: texts that are looked at closely."""
+        source, most = self._source, min(shown, self.texts)
         # shares and effects of each text
-        with progress_lines(
-            lambda: (
-                f"{(len(self._source.views) + len(self._source.effects)) // 2} of {min(shown, self.texts)} texts closely"
-            )
-        ):
+        with progress_lines(lambda: f"{(len(source.views) + len(source.effects)) // 2} of {most} texts closely"):
             write_text(path, inspection_page(self, shown))
 
     def _repr_html_(self) -> str:

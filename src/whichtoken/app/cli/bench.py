@@ -104,13 +104,8 @@ def _print_list() -> None:
     rows = table("name", "on record", "question")
     for name, file in benchmark_files().items():
         recorded = recorded_benchmark(name)
-        questions = [
-            ast.literal_eval(node.value)
-            for node in ast.parse(file.read_text(encoding="utf-8")).body
-            if isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and node.targets[0].id == "QUESTION"
-        ]
+        assigned = (node for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.Assign))
+        questions = [ast.literal_eval(node.value) for node in assigned if ast.unparse(node.targets[0]) == "QUESTION"]
         rows.add_row(name, f"{recorded['seconds'] / 60:.1f} min" if recorded else "not run", *questions)
     console().print(rows)
     suggest("whichtoken bench NAME", "whichtoken bench --all  (hours)")

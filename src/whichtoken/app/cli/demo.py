@@ -146,11 +146,8 @@ def _summary(results: Sequence[Result], model: MovieModel, head: Any, page: Path
     last = "serve" if is_installed("starlette") else "list"
     # its path, if a shell would not find it by its name
     program = "whichtoken" if shutil.which("whichtoken") else sys.argv[0]
-    for command in (
-        f'explain {out / MODEL} "your own review"',
-        f"reproduce mirror-descent/direction{place}",
-        last + place,
-    ):
+    own, claim = f'explain {out / MODEL} "your own review"', f"reproduce mirror-descent/direction{place}"
+    for command in (own, claim, last + place):
         say(f"  {program} {command}", wrap=False)
 
 

@@ -39,6 +39,7 @@ from whichtoken.errors import UsageError
 CHECK_SECONDS = 10.0  # between two checks of a connection
 LEAST_BYTES = 20_000  # of a body that must arrive between two checks
 MOST_CONNECTIONS = 500
+PAGES = (claims, job_pages, planner, data, dynamics, inspect)
 FOLDERS = ("app", "workbench", "static"), ("display", "assets")
 STOP_SECONDS = 3  # for open pages to close their streams
 
@@ -77,16 +78,9 @@ def create_app(settings: ServerSettings) -> Starlette:
         for part in (app.state.worker, app.state.slow_worker, app.state.jobs, app.state.uploads):
             part.close()
 
+    routes = [route for page in PAGES for route in page.routes]
     app = Starlette(
-        routes=[
-            *claims.routes,
-            *job_pages.routes,
-            *planner.routes,
-            *data.routes,
-            *dynamics.routes,
-            *inspect.routes,
-            Mount("/static", app=PackagedFiles()),
-        ],
+        routes=[*routes, Mount("/static", app=PackagedFiles())],
         exception_handlers=ERRORS,
         middleware=[Middleware(SecurityMiddleware, settings=settings)],
         lifespan=lifespan,
