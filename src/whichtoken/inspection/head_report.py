@@ -407,7 +407,8 @@ def _report(
     picks: CorpusPicks, tokenizer: Any, spelled: list[list[str]], relations: TokenRelations, layer: int, head: int, seed: int
 ) -> tuple[HeadReport, float]:  # fmt: skip
     """The report of one head, and the p-value of its label correlation."""
-    token = picks.token[:, layer, head]
+    here = slice(None), layer, head
+    token = picks.token[here]
     rows = np.flatnonzero(token >= 0)
     texts = len(rows)
     chosen, ids = [int(token[i]) for i in rows], [picks.ids[i] for i in rows]
@@ -417,21 +418,18 @@ def _report(
         position, word, chance = _simple_predictions(chosen, ids, order[: texts // 2], order[texts // 2 :])
     related = relations.of(_pick_rates(chosen, ids, np.arange(texts)) if texts else {})
     added = picks.contribution[:, layer]
-    gap = picks.gap[:, layer, head]
+    gap = picks.gap[here]
     finite = gap[np.isfinite(gap)]
 
     words = Counter(spelled[i][token[i]] for i in rows).most_common(MOST_NAMES)
     sinks = picks.sink_names[layer][head].most_common(MOST_NAMES)
-    own = {
-        name: getattr(picks, name)[:, layer, head] for name in ("special_mass", "sink_share", "weight", "largest_logit")
-    }
     report = HeadReport(
         layer, head, texts,
         top_picks=tuple((name, count / texts) for name, count in words),
         sinks=tuple((token_name(tokenizer, sink), count / len(token)) for sink, count in sinks),
-        special_mass=float(own["special_mass"].mean()), sink_share=float(own["sink_share"].mean()),
-        gap=float(np.median(finite)) if len(finite) else math.inf, weight=float(np.median(own["weight"])),
-        effective_tokens=float(np.exp(picks.entropy[:, layer, head]).mean()), largest_logit=float(own["largest_logit"].max()),
+        special_mass=float(picks.special_mass[here].mean()), sink_share=float(picks.sink_share[here].mean()),
+        gap=float(np.median(finite)) if len(finite) else math.inf, weight=float(np.median(picks.weight[here])),
+        effective_tokens=float(np.exp(picks.entropy[here]).mean()), largest_logit=float(picks.largest_logit[here].max()),
         contribution=float((added[:, head] / np.maximum(added.sum(1), 1e-30)).mean()),
         position=position, token=word, chance=chance, label_correlation=related.label_correlation,
         frequency=related.frequency,

@@ -199,10 +199,9 @@ class Inspection(Shown):
             kept[key] = None
             picked, rival = (int(part[text, layer, head]) for part in (self.picks.token, self.picks.runner_up))
             if rival >= 0:
+                words = self._words(text, picked, rival)
                 with suppress(UsageError):
-                    kept[key] = self._pass(text).why(
-                        layer, head, self._query(text), picked, rival, self._words(text, picked, rival)
-                    )
+                    kept[key] = self._pass(text).why(layer, head, self._query(text), picked, rival, words)
         return kept[key]
 
     def reason(self, text: int) -> Why | None:
@@ -231,9 +230,8 @@ class Inspection(Shown):
     def rule(self, layer: int, head: int) -> BilinearRule | None:
         """The max-margin rule of a head, solved on half of the texts and tried on the others; None below 40 texts."""
         source = self._source
-        report = with_rule(
-            self.report(layer, head), source.model, source.tokenizer, source.texts, self.queries, self.picks
-        )
+        before = self.report(layer, head)
+        report = with_rule(before, source.model, source.tokenizer, source.texts, self.queries, self.picks)
         self.reports[layer * self.picks.token.shape[2] + head] = report
         return report.rule
 
@@ -251,10 +249,8 @@ class Inspection(Shown):
         layer, head = (self.focus[0] if layer is None else layer), (self.focus[1] if head is None else head)
         names, numbers = whole_words(self._source.tokenizer, self.picks.ids[text].tolist())
         pick, rival = (int(part[text, layer, head]) for part in (self.picks.token, self.picks.runner_up))
-        title = f"layer {layer}, head {head}"
-        return HeadFigure.of(
-            names, numbers, self._query(text), pick, rival, float(self.picks.weight[text, layer, head]), title
-        )
+        title, weight = f"layer {layer}, head {head}", float(self.picks.weight[text, layer, head])
+        return HeadFigure.of(names, numbers, self._query(text), pick, rival, weight, title)
 
     def examples(self, layer: int, head: int, most: int = 2) -> list[tuple[str, str, str]]:
         """The clearest picks of a head: what stands before the word, the word, and what stands after it."""

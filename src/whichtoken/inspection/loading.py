@@ -382,9 +382,8 @@ def _check_loaded(folder: Path, model: Any, found: Mapping[str, Any], *, new_hea
         with torch.no_grad():
             for short in spare:
                 named[own[short]].zero_()
-        warnings.warn(
-            f"{shown(folder)} has no weights for a part that is not used: {_list_some(sorted(spare))}", stacklevel=3
-        )
+        unused = _list_some(sorted(spare))
+        warnings.warn(f"{shown(folder)} has no weights for a part that is not used: {unused}", stacklevel=3)
 
 
 def _list_some(names: Sequence[str]) -> str:

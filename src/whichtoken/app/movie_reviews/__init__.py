@@ -58,6 +58,5 @@ def bundled_movie_model() -> MovieModel:
     from whichtoken.estimators.model_folder import load_estimator, read_card
 
     judged = read_card(FOLDER)["evaluation"]
-    return MovieModel(
-        load_estimator(FOLDER), judged["training"], judged["test"], judged["ours"]["accuracy"], f"bundled: {DATA}"
-    )
+    accuracy, source = judged["ours"]["accuracy"], f"bundled: {DATA}"
+    return MovieModel(load_estimator(FOLDER), judged["training"], judged["test"], accuracy, source)

@@ -235,11 +235,11 @@ def _draw_contour(axes: Axes, places: Any, margins: Sequence[float], scales: Seq
 
 def _tightest(result: StressResult, trials: Sequence[BorderTrial]) -> list[str]:
     """The check that comes nearest to failing; none if none holds at the default."""
-    margins = {
-        code: min((margin for trial in trials if (margin := trial.margin(code)) is not None), default=math.inf)
-        for code in result.held
-    }
-    return [min(margins, key=lambda code: margins[code])] if margins else []
+
+    def least(code: str) -> float:
+        return min((margin for trial in trials if (margin := trial.margin(code)) is not None), default=math.inf)
+
+    return [min(result.held, key=least)] if result.held else []
 
 
 def _clip_margin(margin: float) -> float:

@@ -78,12 +78,12 @@ def recorded_views(claim: Experiment[Any], runs: dict[str, RunSummary]) -> Recor
     if stored is None or (rows_file(claim.id).is_file() and not is_current(claim, stored)):
         return None
     try:
+        known = {preset: fields for preset, fields in stored["runs"].items() if preset in runs}
         views = {
             preset: replace(view_of_record(replace(runs[preset], missing=fields["missing"])), **_restore_fields(fields))
-            for preset, fields in stored["runs"].items()
-            if preset in runs
+            for preset, fields in known.items()
         }
-        repeats = {preset: stored["runs"][preset]["repeats"] for preset in views}
+        repeats = {preset: fields["repeats"] for preset, fields in known.items()}
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     there = rows_file(claim.id).is_file()

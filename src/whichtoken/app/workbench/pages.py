@@ -39,9 +39,8 @@ def framed_page(
 ) -> HTMLResponse:
     """A page in the frame; `drawn` for pages with figures, which have their own style."""
     asked = request.url.path
-    current = next(
-        (path for path in NAVIGATION if asked == path or (path != "/" and asked.startswith(path))), "/claims"
-    )
+    parts = [path for path in NAVIGATION if asked == path or (path != "/" and asked.startswith(path))]
+    current = parts[0] if parts else "/claims"
     text = template_text(template, current=current, pages=NAVIGATION, **values)
     return HTMLResponse(text, status, DRAWN if drawn else None)
 

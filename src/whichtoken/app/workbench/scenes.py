@@ -101,11 +101,10 @@ def _direction(parameters: Mapping[str, Any], emit: Emit) -> None:
     steps, optimizer = parameters["steps"], parameters["optimizer"]
     p, norm = LIMITS[optimizer] or (parameters["p"], "entrywise")
     shown = np.unique(np.geomspace(1, steps, FRAMES).astype(int))
-    options = {"p": parameters["p"]} if optimizer == "mirror" else {}
+    options = {"lr": parameters["lr"], "record": shown.tolist()}
+    options |= {"p": parameters["p"]} if optimizer == "mirror" else {}
     start = 1e-3 * rng.standard_normal((dim, dim))
-    run = attention_descent(
-        problem, start, optimizer, lr=parameters["lr"], steps=steps, record=shown.tolist(), **options
-    )
+    run = attention_descent(problem, start, optimizer, steps=steps, **options)
     limit = key_query_svm(problem.tokens, problem.queries, run.selected, p=p, norm=norm)
     plain = key_query_svm(problem.tokens, problem.queries, run.selected)
     if limit.direction is None:
