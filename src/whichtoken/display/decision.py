@@ -97,6 +97,12 @@ class Decision(Shown):
         """The largest absolute support of a piece, which has the strongest color."""
         return max((abs(piece.support) for piece in self.pieces if piece.support is not None), default=0.0) or 1.0
 
+    def sums(self, most: int) -> list[tuple[str, float]]:
+        """What the first `most` reasons lack to the score: the sum of the others, and the start."""
+        rest = self.reasons[most:]
+        others = [(pluralize(len(rest), "other"), sum(reason.support for reason in rest))] if rest else []
+        return [*others, *([(self.start_name, self.start)] if self.start_name else [])]
+
     def verdict(self) -> str:
         """The label with its probability, and the runner-up."""
         other, share = self.probabilities[1]
@@ -120,13 +126,12 @@ def decision_html(decision: Decision, heading: str = "") -> str:
 
     first, rest = decision.reasons[:TOP], decision.reasons[TOP:]
     others = decision.probabilities[MOST_BARS:]
-    sums = [(pluralize(len(rest), "other"), sum(reason.support for reason in rest))] if rest else []
-    sums += [(decision.start_name, decision.start)] if decision.start_name else []
     change = decision.change.sentence(lambda part: f"<del>{text(part)}</del>", lambda label: f"<b>{text(label)}</b>")
+    together = f"together, for {decision.label}", decision.score
     template = template_engine("whichtoken.display", "assets").get_template("decision.html")
     body = template.render(
         decision=decision, strongest=decision.strongest, first=first, rest=rest, rest_count=pluralize(len(rest), "line"),
-        sums=[*sums, (f"together, for {decision.label}", decision.score)], change=Markup(change[:1].upper() + change[1:]),
+        sums=[*decision.sums(TOP), together], change=Markup(change[:1].upper() + change[1:]),
         other_labels=(pluralize(len(others), "other"), sum(share for _, share in others)) if others else None,
         most_bars=MOST_BARS, darkest=DARKEST, faint=FAINT,
     )  # fmt: skip

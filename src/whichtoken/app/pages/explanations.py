@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtoken.display.decision import TOP, Decision, decision_html
 from whichtoken.display.html import asset, single_page
-from whichtoken.display.text import pluralize, visible
+from whichtoken.display.text import visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -43,13 +43,8 @@ def color_words(decision: Decision) -> Text:
 def reason_lines(decision: Decision, most: int = TOP) -> list[tuple[str, ...]]:
     """The strongest reasons under `headings`, then the sums of the others and the start; the last column adds up."""
     blank = ("",) * (len(decision.headings) - 2)
-    rest = decision.reasons[most:]
     lines = [tuple(map(visible, reason.cells)) for reason in decision.reasons[:most]]
-    if rest:
-        lines.append((pluralize(len(rest), "other"), *blank, f"{sum(reason.support for reason in rest):+.3f}"))
-    if decision.start_name:
-        lines.append((decision.start_name, *blank, f"{decision.start:+.3f}"))
-    return lines
+    return [*lines, *((name, *blank, f"{value:+.3f}") for name, value in decision.sums(most))]
 
 
 def as_html(explanations: Sequence[Explanation | None]) -> str:
