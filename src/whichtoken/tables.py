@@ -17,20 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken import reading
 from whichtoken.display.text import visible
 from whichtoken.errors import ColumnError, UsageError
 from whichtoken.extras import needed_by, require
 from whichtoken.files import replacing
-from whichtoken.reading import (
-    LONGEST_LINE,
-    check_fits,
-    check_proportion,
-    open_text,
-    parse_json,
-    readable,
-    reason,
-    shown,
-)
+from whichtoken.reading import check_fits, check_proportion, open_text, readable, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,7 +265,7 @@ def _read_delimited(
 ) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    csv.field_size_limit(max(csv.field_size_limit(), reading.LONGEST_LINE))
     with open_text(path, encoding) as (file, source):
         before: list[str] = []
         for line in file:
@@ -425,14 +417,14 @@ def _read_json_lines(
 def _parse_line(path: Path, line: str, number: int) -> dict[str, Any]:
     cause: Exception | None = None
     try:
-        row = parse_json(line)
+        row = reading.parse_json(line)
         if isinstance(row, dict):
             return row
         fault = f"is {type(row).__name__}; one object per line is expected"
     except json.JSONDecodeError as error:
         fault, cause = f"is not valid JSON: column {error.colno} ({error.msg}); one object per line is expected", error
     except (ValueError, RecursionError) as error:
-        fault, cause = f"cannot be read as JSON: {reason(error)}", error
+        fault, cause = f"cannot be read as JSON: {reading.reason(error)}", error
     raise UsageError(f"{shown(path)}: line {number} {fault}") from cause
 
 

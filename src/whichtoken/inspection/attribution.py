@@ -28,19 +28,10 @@ from torch.overrides import TorchFunctionMode
 from whichtoken.checks import check_integer
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
+from whichtoken.inspection import sites
 from whichtoken.inspection.corpus import check_texts, encode, longest_text, pad, shuffle_weights
 from whichtoken.inspection.effects import check_linear, decision, repeat_text
-from whichtoken.inspection.sites import (
-    Site,
-    anatomy,
-    check_evaluation,
-    find_norms,
-    find_sites,
-    freeze_norms,
-    hook,
-    input_embedding,
-    is_activation,
-)
+from whichtoken.inspection.sites import Site, anatomy, check_evaluation, hook
 
 FUNCTIONS = {"tanh", "gelu", "relu", "silu"}  # activations that models also call as functions
 _linear: WeakSet[nn.Module] = WeakSet()  # models that were tried
@@ -118,12 +109,12 @@ def selections_held(model: nn.Module) -> Iterator[list[Tensor]]:
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_FunctionsAsGates())
-        hook(stack, input_embedding(model), start)
-        for site in find_sites(model):
+        hook(stack, sites.input_embedding(model), start)
+        for site in sites.find_sites(model):
             _hold_attention(model, site, stack)
-        freeze_norms(find_norms(model), stack)
+        sites.freeze_norms(sites.find_norms(model), stack)
         for module in model.modules():
-            if is_activation(module):
+            if sites.is_activation(module):
                 hook(stack, module, _gate)
             elif hasattr(module, "gate_proj") and isinstance(module.gate_proj, nn.Module):
                 hook(stack, module.gate_proj, _constant)

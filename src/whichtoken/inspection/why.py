@@ -20,18 +20,10 @@ from torch import Tensor, nn
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
+from whichtoken.inspection import sites
 from whichtoken.inspection.adapters import Heads, listen
 from whichtoken.inspection.reading import Reading, read
-from whichtoken.inspection.sites import (
-    Anatomy,
-    Site,
-    anatomy,
-    find_norms,
-    find_sites,
-    freeze_norms,
-    hook,
-    input_embedding,
-)
+from whichtoken.inspection.sites import Anatomy, Site, anatomy, hook
 
 KINDS = ("word", "position", "attention", "MLP", "bias")
 CLOSE = 0.5  # nats: a smaller gap has no reason that lasts
@@ -190,14 +182,14 @@ class Stream:
     is_sum: bool | None = None
 
     @classmethod
-    def of(cls, model: nn.Module, sites: list[Site] | None = None) -> Stream:
-        """That of a model; `sites` where its attention modules are known."""
-        parts = [anatomy(model, site) for site in (find_sites(model) if sites is None else sites)]
+    def of(cls, model: nn.Module, known: list[Site] | None = None) -> Stream:
+        """That of a model; `known` are its attention modules, where they were found."""
+        parts = [anatomy(model, site) for site in (sites.find_sites(model) if known is None else known)]
         if any(part.functional for part in parts):
             raise UsageError("reasons need an output projection that is called as a module; torch's attention does not")
         biases = [parameter for name, parameter in model.named_parameters() if name.endswith("bias")]
         layers = {number: part.layer for part in parts for number in part.site.layers}
-        return cls([part.site for part in parts], _writers(model, parts), layers, find_norms(model), biases)
+        return cls([part.site for part in parts], _writers(model, parts), layers, sites.find_norms(model), biases)
 
 
 class RecomputedPass:
@@ -225,7 +217,7 @@ class RecomputedPass:
             self._run_sum(until)
         if self._entry is None:
             with torch.enable_grad(), ExitStack() as stack:
-                freeze_norms(self.stream.norms, stack)
+                sites.freeze_norms(self.stream.norms, stack)
                 stack.enter_context(self._bias_gradients())
                 self.output = self.run(self._hold, self.heads)
 
@@ -246,7 +238,7 @@ class RecomputedPass:
             return ((given, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": given})
 
         with ExitStack() as stack, suppress(_NotASumError):
-            freeze_norms(find_norms(last), stack)
+            sites.freeze_norms(sites.find_norms(last), stack)
             stack.enter_context(self._bias_gradients())
             # most streams that are not a sum show it at the first layer already
             for layer in {first, last} if self.stream.is_sum is None else {last}:
@@ -409,7 +401,7 @@ class _ReachedError(Exception):
 
 def _writers(model: nn.Module, parts: Sequence[Anatomy]) -> dict[int, tuple[nn.Module, str]]:
     """The modules that write to the residual stream, by id, with the kind of what they write."""
-    table = input_embedding(model)
+    table = sites.input_embedding(model)
     found: dict[int, tuple[nn.Module, str]] = {}
     for name, module in model.named_modules():
         if not isinstance(module, nn.Embedding):

@@ -13,17 +13,9 @@ from typing import Any, TypeGuard
 import numpy as np
 from markupsafe import Markup
 
+from whichtoken.app.pages import sentences
 from whichtoken.app.pages.frame import LARGEST_PAGE, frame_page, render
-from whichtoken.app.pages.sentences import (
-    KIND_WORDS,
-    REGIME_WORDS,
-    Checked,
-    Highlight,
-    anchor,
-    counts,
-    highlights,
-    sentence,
-)
+from whichtoken.app.pages.sentences import Checked, Highlight, anchor, counts, highlights, sentence
 from whichtoken.display.panels import Panels, panels
 from whichtoken.errors import in_one_line
 from whichtoken.files import DEFAULT_FOLDER
@@ -172,7 +164,8 @@ def run_section(view: RunSection, first: bool = True, anchors: bool = True) -> s
     """A run as part of its page (HTML); `anchors` for the run of its preset that links lead to."""
     return render(
         "run.html", run=view, study=view.study, first=first, anchors=anchors, sentence=sentence, anchor=anchor,
-        interval_marks=interval_marks, counts=counts(view.study.verdicts), kind_words=KIND_WORDS, regime_words=REGIME_WORDS,
+        interval_marks=interval_marks, counts=counts(view.study.verdicts),
+        kind_words=sentences.KIND_WORDS, regime_words=sentences.REGIME_WORDS,
     )  # fmt: skip
 
 

@@ -6,17 +6,7 @@ from dataclasses import asdict, astuple
 from functools import lru_cache
 from typing import Any
 
-from whichtoken.app.pages.planning import (
-    MODELS,
-    WAYS,
-    answer,
-    answer_in_words,
-    forecast_headings,
-    forecast_rows,
-    planning_errors,
-    predicted_error,
-    protocol,
-)
+from whichtoken.app.pages import planning as pages
 from whichtoken.app.workbench.planner import DEFAULT_DESIGNS, Designs, StudyNumbers
 from whichtoken.files import finite
 from whichtoken.theory.sparse_tokens import Task, erm, plan
@@ -27,7 +17,7 @@ QUICK_POINTS = 1 << 9
 LONG = 300  # tokens, beyond which fewer points are used to save time
 QUICK_CURVE = (0.25, 1.0, 4.0)
 CURVE = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the samples
-NAMES = {**WAYS, **MODELS}  # of the fields of a plan
+NAMES = {**pages.WAYS, **pages.MODELS}  # of the fields of a plan
 
 
 def quick_forecast(numbers: StudyNumbers, designs: Designs = DEFAULT_DESIGNS) -> dict[str, Any]:
@@ -46,10 +36,10 @@ def quick_forecast(numbers: StudyNumbers, designs: Designs = DEFAULT_DESIGNS) ->
     steps = query_steps(numbers.task, numbers.samples / numbers.dim, shared.bias_correction)
     least = min(curves[name][middle] for name in ("reuse", "attention", "bag_classifier"))
     return {
-        "answer": answer_in_words(numbers.samples, least, numbers.task.trivial_error),
+        "answer": pages.answer_in_words(numbers.samples, least, numbers.task.trivial_error),
         "approximate": True, "samples": sizes, "curves": finite(curves), "names": NAMES,
         "errors": finite({name: curve[middle] for name, curve in curves.items()}),
-        "alignment": steps.alignment, "trivial": numbers.task.trivial_error, "capacities": dict.fromkeys(MODELS),
+        "alignment": steps.alignment, "trivial": numbers.task.trivial_error, "capacities": dict.fromkeys(pages.MODELS),
     }  # fmt: skip
 
 
@@ -57,18 +47,18 @@ def quick_forecast(numbers: StudyNumbers, designs: Designs = DEFAULT_DESIGNS) ->
 @lru_cache(maxsize=64)
 def exact_forecast(numbers: StudyNumbers) -> tuple[dict[str, Any], Designs]:
     """The plan as `whichtoken plan` makes it, with its learning curves, and the designs that it chose."""
-    with planning_errors():
+    with pages.planning_errors():
         made = plan(**asdict(numbers))
     sizes = [max(4, round(multiple * made.samples)) for multiple in CURVE]
-    curves = {name: [predicted_error(made, name, n) for n in sizes] for name in MODELS}
-    curves["reuse"] = [predicted_error(made, "shared", n) for n in sizes]
+    curves = {name: [pages.predicted_error(made, name, n) for n in sizes] for name in pages.MODELS}
+    curves["reuse"] = [pages.predicted_error(made, "shared", n) for n in sizes]
     forecast = {
-        "answer": answer(made), "approximate": False,
+        "answer": pages.answer(made), "approximate": False,
         "samples": sizes, "curves": finite(_with_bags(numbers.task, curves)), "names": NAMES,
         "errors": finite({name: getattr(made, name).error for name in NAMES}),
         "alignment": made.shared_design.alignment, "trivial": numbers.task.trivial_error, "floor": made.bayes_floor,
-        "capacities": finite({name: getattr(made, name).capacity for name in MODELS}),
-        "headings": forecast_headings(made), "rows": forecast_rows(made), "protocol": protocol(made),
+        "capacities": finite({name: getattr(made, name).capacity for name in pages.MODELS}),
+        "headings": pages.forecast_headings(made), "rows": pages.forecast_rows(made), "protocol": pages.protocol(made),
         "warnings": list(made.warnings),
     }  # fmt: skip
     return forecast, (astuple(made.design), astuple(made.shared_design))

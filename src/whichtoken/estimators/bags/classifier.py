@@ -23,6 +23,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from whichtoken.attention import RaggedArray
 from whichtoken.checks import check_choice, check_integer
 from whichtoken.errors import UsageError
+from whichtoken.estimators import common
 from whichtoken.estimators import model_folder as stored
 from whichtoken.estimators.bags import data as read
 from whichtoken.estimators.bags import validation
@@ -31,19 +32,7 @@ from whichtoken.estimators.bags.explanation import confirmed_deletion, smallest_
 from whichtoken.estimators.bags.files import as_files, some_files_at_a_time
 from whichtoken.estimators.bags.training import Pooling, Score, split_weights
 from whichtoken.estimators.bags.validation import BagChoice, ScoreChoice, Search, Selected, choose_map, select_score
-from whichtoken.estimators.common import (
-    FittedSummary,
-    SavesExplainer,
-    checked_clusters,
-    encode_labels,
-    place_of_label,
-    predicted,
-    probabilities,
-    refuse_dask_table,
-    refuse_several,
-    several_labels,
-    signs_of,
-)
+from whichtoken.estimators.common import FittedSummary, SavesExplainer
 from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
@@ -196,12 +185,12 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
             The bag of each row of X, where X is a table with one instance per row.
         """
         self._check_parameters()
-        refuse_dask_table(self, X)
+        common.refuse_dask_table(self, X)
         bags = self._bags(X, bag, reset=True)
         self.__dict__.pop("bag_ids_", None)
         if bag is not None:
             self.bag_ids_, y = read.first_of_bags(bag, y)
-        together = checked_clusters(groups, len(bags))
+        together = common.checked_clusters(groups, len(bags))
         seed = int(check_random_state(self.random_state).randint(2**31))
         weights = _check_sample_weight(sample_weight, np.empty(len(bags)), dtype=np.float64, ensure_non_negative=True)
         targets = self._targets(y, bags, weights, seed)
@@ -257,7 +246,7 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
 
     def _targets(self, y: Any, bags: RaggedArray, weights: Array, seed: int) -> list[LabeledBags]:
         """What each score is to learn; sets the classes."""
-        several = several_labels(y, len(bags), "bag")
+        several = common.several_labels(y, len(bags), "bag")
         self.several_labels_ = several is not None
         if several is not None:
             if self.class_weight is not None or self.query_share is not None:
@@ -267,7 +256,7 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
                 if len(np.unique(column[weights > 0])) < 2:
                     raise ValueError(f"sample_weight is 0 for all bags with or for all without label {name!r}")
             return [LabeledBags(bags, 2.0 * column - 1, weights) for column in marks.T]
-        self.classes_, codes = encode_labels(y, len(bags))
+        self.classes_, codes = common.encode_labels(y, len(bags))
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, self.classes_[codes])
         empty = np.flatnonzero(np.bincount(codes, weights) == 0)
@@ -275,12 +264,12 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
             what = "sample_weight" if self.class_weight is None else "sample_weight times class_weight"
             raise ValueError(f"{what} is 0 for all bags of class {self.classes_[empty].tolist()[0]!r}")
         parts = (weights, None) if self.query_share is None else split_weights(weights, codes, self.query_share, seed)
-        return [LabeledBags(bags, signs, *parts) for signs in signs_of(codes, len(self.classes_))]
+        return [LabeledBags(bags, signs, *parts) for signs in common.signs_of(codes, len(self.classes_))]
 
     def for_label(self, label: Any) -> BagClassifier:
         """The two-class model of one of several labels, with its reasons, deletions and certificates; classes False and True."""
         check_is_fitted(self)
-        k, one = place_of_label(self, label), copy(self)
+        k, one = common.place_of_label(self, label), copy(self)
         one.classes_, one.several_labels_, one.maps_ = np.array([False, True]), False, self.maps_[k : k + 1]
         for name in ("queries_", "readouts_", "query_intercepts_"):
             setattr(one, name, getattr(self, name)[k : k + 1])
@@ -305,12 +294,12 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
     def predict(self, X: Any, bag: ArrayLike | None = None) -> NDArray[Any]:
         """Labels (n,), or 0 and 1 for each of several (n, k); with `bag`, of the bags in the order of their first appearance."""
         scores = self.decision_function(X, bag)
-        return (scores > 0).astype(int) if self.several_labels_ else predicted(scores, self.classes_)
+        return (scores > 0).astype(int) if self.several_labels_ else common.predicted(scores, self.classes_)
 
     def predict_proba(self, X: Any, bag: ArrayLike | None = None) -> Array:
         """Probabilities (n, n_classes)."""
         scores = self.decision_function(X, bag)
-        return np.asarray(expit(scores)) if self.several_labels_ else probabilities(scores)
+        return np.asarray(expit(scores)) if self.several_labels_ else common.probabilities(scores)
 
     def score(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, bag: ArrayLike | None = None
@@ -364,7 +353,7 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
         may be enough unless it has one or two.
         """
         bags = self._bags(X)
-        refuse_several(self, "a counterfactual or a certificate")
+        common.refuse_several(self, "a counterfactual or a certificate")
         if len(self.classes_) > 2:
             raise ValueError(f"counterfactuals need two classes; this model has {len(self.classes_)}")
         scores, values = (bags.split(part) for part in self._scores()[0].columns(bags))
@@ -386,7 +375,7 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
         from whichtoken.estimators.bags.explanation import bag_explanations
 
         check_is_fitted(self)
-        refuse_several(self, "explain")
+        common.refuse_several(self, "explain")
         if bag is not None and names is None:
             names = list(read.first_of_bags(bag)[0])
         if (files := as_files(X)) is not None:
@@ -400,7 +389,7 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
         from whichtoken.estimators.bags.explainer import save_explainer
 
         check_is_fitted(self)
-        refuse_several(self, "a page")
+        common.refuse_several(self, "a page")
         return save_explainer(self, path, examples, **about)
 
     def save(self, folder: str | Path) -> None:

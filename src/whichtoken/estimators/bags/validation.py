@@ -16,19 +16,9 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.display.shown import Shown
+from whichtoken.estimators.bags import training
 from whichtoken.estimators.bags.data import InstanceMap, LabeledBags, fourier_map, instance_scaling, linear_map
-from whichtoken.estimators.bags.training import (
-    RATES,
-    SCALINGS,
-    NetworkRecipe,
-    Pooling,
-    Queries,
-    Recipe,
-    Score,
-    refine,
-    train,
-    train_networks,
-)
+from whichtoken.estimators.bags.training import NetworkRecipe, Pooling, Queries, Recipe, Score
 from whichtoken.estimators.common import stratified_folds
 
 Array = NDArray[np.float64]
@@ -187,7 +177,7 @@ def select_score(kind: str, data: LabeledBags, splits: Sequence[tuple[Rows, Rows
 
     def trained(some: LabeledBags) -> Score:
         mapped = replace(some, bags=seen.bags(some.bags))
-        return Score(seen, train(mapped, found.recipe, search.queries or 1, search.steps))
+        return Score(seen, training.train(mapped, found.recipe, search.queries or 1, search.steps))
 
     losses = np.zeros(len(data.signs))
     if search.compared:
@@ -230,12 +220,12 @@ def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], sea
     The first split says which scaling goes on. None where no network is better there than the linear map; where the short
     training is not better on all splits, no longer one is tried.
     """
-    ridge = min((search.ridges or (NETWORK_RIDGE,))[0], 1 / (2 * RATES[1]))  # more would overshoot
+    ridge = min((search.ridges or (NETWORK_RIDGE,))[0], 1 / (2 * training.RATES[1]))  # more would overshoot
     recipe = NetworkRecipe("feature", search.queries or 1, ridge, search.gate)
     losses, factor, least = np.zeros(len(data.signs)), 1.0, float("nan")
 
     def held_out(recipe: NetworkRecipe, splits: Sequence[tuple[Rows, Rows]]) -> list[Array]:
-        return _held_out(data, splits, search, lambda some: train_networks(some, recipe, search.seed))
+        return _held_out(data, splits, search, lambda some: training.train_networks(some, recipe, search.seed))
 
     if splits:
         first, outside = splits[:1], splits[0][1]
@@ -245,7 +235,7 @@ def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], sea
             scores[recipe] = held_out(recipe, first)
             return float(_calibrated(data, first, scores[recipe])[1].sum())
 
-        short = [replace(recipe, scaling=scaling, **SHORT) for scaling in SCALINGS]
+        short = [replace(recipe, scaling=scaling, **SHORT) for scaling in training.SCALINGS]
         among = {one: first_loss(one) for one in short}
         best = min(short, key=among.__getitem__)
         tried = [best]
@@ -266,7 +256,7 @@ def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], sea
         least = float(losses.sum())
 
     def trained() -> Score:
-        score = train_networks(data, recipe, search.seed)
+        score = training.train_networks(data, recipe, search.seed)
         return Score(score.map, score.pooling.times(factor))
 
     choice = ScoreChoice(
@@ -395,9 +385,9 @@ class _Fold:
         queries: int,
     ) -> None:
         self.data, self.inside, self.outside = data, inside, outside
-        training, test = data[inside], data[outside]
-        self.scaling = instance_scaling(training.bags, training.all_weights)
-        start = Queries(training, self.scaling, queries)
+        inner, test = data[inside], data[outside]
+        self.scaling = instance_scaling(inner.bags, inner.all_weights)
+        start = Queries(inner, self.scaling, queries)
         self.starts = {
             Recipe(temperature, ridge): pooling
             for temperature in temperatures
@@ -409,8 +399,8 @@ class _Fold:
         """Loss of a recipe with an anchor."""
         assert recipe.anchor is not None
         start = self.starts[replace(recipe, anchor=None)]
-        training = self.data[self.inside]
-        pooling = refine(training, start, self.scaling, recipe.ridge, recipe.anchor, steps)
+        inner = self.data[self.inside]
+        pooling = training.refine(inner, start, self.scaling, recipe.ridge, recipe.anchor, steps)
         return self._loss(self.data[self.outside], pooling)
 
     def _loss(self, test: LabeledBags, pooling: Pooling) -> float:
