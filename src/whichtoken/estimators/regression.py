@@ -34,6 +34,7 @@ from whichtoken.theory.attention_regression.structure_aware_descent import (
 from whichtoken.theory.attention_regression.whitening import Whitening
 
 Array = NDArray[np.float64]
+Split = tuple[NDArray[np.intp], NDArray[np.intp]]  # rows to train on and rows to try
 
 KIND = "attention-regressor"
 MATERIAL = 0.01  # squared relative error of the map on another context from which on a warning is given
@@ -224,9 +225,9 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         norms = LOGIT_NORMS if self.logit_norm is None else (self.logit_norm,)
         with safe_children():
             errors = Parallel(n_jobs=self.n_jobs)(
-                delayed(_held_out_error)(replace(solver, logit_norm=norm), tokens, labels, inside, outside, seed)
+                delayed(_held_out_error)(replace(solver, logit_norm=norm), tokens, labels, split, seed)
                 for norm in norms
-                for inside, outside in folds
+                for split in folds
             )
         return dict(zip(norms, np.reshape(errors, (len(norms), -1)).mean(axis=1).tolist(), strict=True))
 
@@ -264,14 +265,8 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         self._set_layer(dimensions)
 
 
-def _held_out_error(
-    solver: StructureAwareDescent,
-    tokens: Array,
-    labels: Array,
-    inside: NDArray[np.intp],
-    outside: NDArray[np.intp],
-    seed: int,
-) -> float:
+def _held_out_error(solver: StructureAwareDescent, tokens: Array, labels: Array, split: Split, seed: int) -> float:
+    inside, outside = split
     fit = solver.fit(tokens[inside], labels[inside], np.random.default_rng(seed))
     return float(np.mean((fit.predict(tokens[outside]) - labels[outside]) ** 2))
 

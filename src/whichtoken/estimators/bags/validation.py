@@ -334,7 +334,7 @@ def _select(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Sear
     tried = temperatures if data.bags.lengths.max() > 1 else (0.0,)  # a bag of one has nothing to attend to
     if len(tried) == len(ridges) == 1 and not (tried[0] and search.steps):  # nothing to choose from
         return _Selection(Recipe(tried[0], ridges[0]), float("nan"), float("nan"))
-    folds = _each(search, lambda split: _Fold(data, split[0], split[1], tried, ridges, search.queries or 1), splits)
+    folds = _each(search, lambda split: _Fold(data, split, tried, search), splits)
     losses = {recipe: fmean(fold.losses[recipe] for fold in folds) for recipe in folds[0].losses}
     best = _best(losses, attends=True)
     if best and search.steps:
@@ -375,22 +375,14 @@ class _Fold:
     The bags are gathered when they are needed, so that one fold is in memory at a time.
     """
 
-    def __init__(
-        self,
-        data: LabeledBags,
-        inside: Rows,
-        outside: Rows,
-        temperatures: Sequence[float],
-        ridges: Sequence[float],
-        queries: int,
-    ) -> None:
-        self.data, self.inside, self.outside = data, inside, outside
-        inner, test = data[inside], data[outside]
+    def __init__(self, data: LabeledBags, split: tuple[Rows, Rows], tried: Sequence[float], search: Search) -> None:
+        self.data, (self.inside, self.outside) = data, split
+        inner, test, ridges = data[self.inside], data[self.outside], search.ridges or RIDGES
         self.scaling = instance_scaling(inner.bags, inner.all_weights)
-        start = Queries(inner, self.scaling, queries)
+        start = Queries(inner, self.scaling, search.queries or 1)
         self.starts = {
             Recipe(temperature, ridge): pooling
-            for temperature in temperatures
+            for temperature in tried
             for ridge, pooling in zip(ridges, start.at(temperature, ridges), strict=True)
         }
         self.losses = {recipe: self._loss(test, pooling) for recipe, pooling in self.starts.items()}
