@@ -56,17 +56,16 @@ def corpus_picks(
     texts: Sequence[str],
     *,
     queries: str = "cls",
-    special: bool = True,
     batch: int = BATCH,
 ) -> CorpusPicks:
-    """Run the texts through the model and keep what each head picked."""
+    """Run the texts through the model and keep what each head picked, which is no special token."""
     encoded, truncated = encode(tokenizer, texts, longest_text(model, tokenizer))
     found: list[dict[str, NDArray[Any]]] = []
     sinks: list[list[Counter[int]]] = []
     rows: list[int] = []
     for some, probe in run_texts(model, tokenizer, encoded, batch):
         sinks = sinks or [[Counter() for _ in probe.reading(i).heads] for i in range(len(probe.names))]
-        found.append(_batch_picks(probe, queries, special, sinks))
+        found.append(_batch_picks(probe, queries, sinks))
         rows += some
     place = np.argsort(rows)
     joined = {name: np.concatenate([part[name] for part in found])[place] for name in found[0]}
@@ -108,14 +107,12 @@ def _batches(lengths: Sequence[int], most: int) -> list[list[int]]:
     return batches
 
 
-def _batch_picks(
-    probe: AttentionProbe, queries: str, special: bool, sinks: list[list[Counter[int]]]
-) -> dict[str, NDArray[Any]]:
+def _batch_picks(probe: AttentionProbe, queries: str, sinks: list[list[Counter[int]]]) -> dict[str, NDArray[Any]]:
     layers: list[dict[str, Tensor]] = []
     for layer in range(len(probe.names)):
-        picks = probe.picks(layer, queries, special=special)
+        picks = probe.picks(layer, queries, special=False)
         # the mass on special tokens is that of the head as it is
-        mass = (picks if special else probe.picks(layer, queries)).special_mass
+        mass = probe.picks(layer, queries).special_mass
         reading = probe.reading(layer)
         flags = reading.received() > SINK
         if reading.tokens is not None:

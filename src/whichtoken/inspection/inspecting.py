@@ -24,7 +24,7 @@ from whichtoken.inspection.effects import PickEffects, decision, direct_contribu
 from whichtoken.inspection.head_report import BilinearRule, HeadReport, head_reports, label_classes, with_rule
 from whichtoken.inspection.page import HeadFigure, inspection_body, inspection_page
 from whichtoken.inspection.sites import find_sites
-from whichtoken.inspection.survival import PickSurvival, survival_of
+from whichtoken.inspection.survival import PickSurvival, pick_survival
 from whichtoken.inspection.why import RecomputedPass, Why
 from whichtoken.inspection.words import distinct_words, token_name, whole_words, word_offsets
 from whichtoken.progress import progress_lines
@@ -239,9 +239,8 @@ class Inspection(Shown):
     def control(self) -> list[HeadReport]:
         """The reports of the same model with shuffled weights: what a head does by chance."""
         source = self._source
-        picks = corpus_picks(
-            shuffle_weights(source.model), source.tokenizer, source.texts, queries=self.queries, special=False, batch=source.batch
-        )  # fmt: skip
+        model = shuffle_weights(source.model)
+        picks = corpus_picks(model, source.tokenizer, source.texts, queries=self.queries, batch=source.batch)
         return head_reports(picks, source.tokenizer)
 
     def figure(self, layer: int | None = None, head: int | None = None, text: int = 0) -> HeadFigure:
@@ -500,9 +499,9 @@ def inspect(
     queries = queries or ("last" if _generates(model) else "cls")
     if queries not in ("cls", "last"):
         raise UsageError(f"queries='{queries}' is not known here; choose 'cls' or 'last'")
-    picks = corpus_picks(model, tokenizer, texts, queries=queries, special=False, batch=batch)
+    picks = corpus_picks(model, tokenizer, texts, queries=queries, batch=batch)
     _check_number("head", head, picks.token.shape[2])
-    survival = survival_of(model, tokenizer, picks, queries=queries, batch=batch)
+    survival = pick_survival(model, texts, tokenizer, queries=queries, batch=batch, picks=picks)
     reports = head_reports(picks, tokenizer, labels, survival)
     source = _Source(model, tokenizer, texts, batch, _reference(model, tokenizer, reference), (layer, head))
     return Inspection(

@@ -144,6 +144,7 @@ def pick_survival(
     changes: int = CHANGES,
     batch: int = BATCH,
     seed: int = 0,
+    picks: CorpusPicks | None = None,
 ) -> PickSurvival:
     """Calibrate how confident a pick is: read changed copies of the texts and see which picks stay.
 
@@ -166,6 +167,8 @@ def pick_survival(
         Texts at a time.
     seed : int, default=0
         Seed for the changes.
+    picks : CorpusPicks, optional
+        The picks of the texts, where they are known, as in `Inspection.picks`.
 
     Returns
     -------
@@ -181,21 +184,8 @@ def pick_survival(
     """
     check_evaluation(model)
     model = text_model(model)
-    picks = corpus_picks(model, tokenizer, texts, queries=queries, special=False, batch=batch)
-    return survival_of(model, tokenizer, picks, queries=queries, changes=changes, batch=batch, seed=seed)
-
-
-def survival_of(
-    model: nn.Module,
-    tokenizer: Any,
-    picks: CorpusPicks,
-    *,
-    queries: str,
-    changes: int = CHANGES,
-    batch: int = BATCH,
-    seed: int = 0,
-) -> PickSurvival:
-    """The same where the picks of the texts are known."""
+    if picks is None:
+        picks = corpus_picks(model, tokenizer, texts, queries=queries, batch=batch)
     rng = np.random.default_rng(seed)
     special = np.asarray(tokenizer.all_special_ids)
     words = _replacements(tokenizer, picks, rng)
