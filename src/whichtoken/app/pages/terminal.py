@@ -186,8 +186,9 @@ def print_claims(out: Path, theory: str = "") -> None:
         unrun = f"not run: needs {claim.needs}" if claim.missing else "not run"
         # the states on record, of the most informative size
         recorded = printable("")
-        for size in sorted(claim.expected, key=place_of)[:1]:
-            recorded += printable(f"{size}: ") + _states(Counter(claim.expected[size].values()), with_runs)
+        if claim.expected:
+            size = min(claim.expected, key=place_of)
+            recorded = printable(f"{size}: ") + _states(Counter(claim.expected[size].values()), with_runs)
         so_far = [latest.get(claim.id) or printable(unrun, "dim")] if with_runs else []
         listed.add_row(printable(claim.id), *so_far, recorded)
     for fault in () if theory else faults():

@@ -123,8 +123,8 @@ class BagChoice(Shown):
         else:
             start = f"the map '{self.instance_map}' of the instances lowers the validated loss clearly"
         loss = self.log_losses[self.instance_map]
-        useless = loss >= sum(self.constant_losses)
-        end = "; the same answer for every bag is as good, so the features predict nothing here" if useless else ""
+        helps = loss < sum(self.constant_losses)
+        end = "" if helps else "; the same answer for every bag is as good, so the features predict nothing here"
         return f"{start}: linear {self.log_losses['linear']:.4f}, {others}{end}"
 
     def __str__(self) -> str:
