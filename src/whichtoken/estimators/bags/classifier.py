@@ -58,7 +58,30 @@ class FittedBags:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimator):
+class BagSettings:
+    """The parameters that models of bags share, as `BagClassifier` describes them."""
+
+    n_queries: int | Literal["auto"] = "auto"
+    token_dim: int | None = None
+    instance_map: Literal["auto", "linear", "fourier", "network"] = "auto"
+    training: Literal["joint", "two-step"] = "joint"
+    inverse_temperature: float | None = None
+    C: float | Literal["auto"] = "auto"
+    refine_steps: int = 40
+    drop_missing: bool = False
+    cv: Any = 3
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class BagClassifier(BagSettings, FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, BaseEstimator):
     """Classify bags of vectors of which a few decide the label, and say which ones.
 
     Reach for it when a label belongs to a set of instances and you do not know which of them matter: patches of a slide,
@@ -144,21 +167,9 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
     [[2]]
     """
 
-    n_queries: int | Literal["auto"] = "auto"
-    token_dim: int | None = None
-    instance_map: Literal["auto", "linear", "fourier", "network"] = "auto"
     gate: bool = False
-    training: Literal["joint", "two-step"] = "joint"
     query_share: float | None = None
-    inverse_temperature: float | None = None
-    C: float | Literal["auto"] = "auto"
-    refine_steps: int = 40
     class_weight: Any = None
-    drop_missing: bool = False
-    cv: Any = 3
-    random_state: Any = None
-    n_jobs: int | None = None
-    verbose: int = 0
 
     def fit(
         self,
@@ -307,11 +318,6 @@ class BagClassifier(FittedBags, FittedSummary, SavesExplainer, ClassifierMixin, 
         """Share of the bags with the right label."""
         labels = y if bag is None else read.first_of_bags(bag, y)[1]
         return float(accuracy_score(labels, self.predict(X, bag), sample_weight=sample_weight))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     @property
     def pooling_(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self  # noqa: F401  the parameters of `BagSettings` have the type Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from whichtoken.attention import RaggedArray
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.estimators.bags.classifier import BagClassifier
+from whichtoken.estimators.bags.classifier import BagClassifier, BagSettings
 from whichtoken.estimators.bags.data import LabeledBags, first_of_bags
 from whichtoken.estimators.bags.explanation import InstanceReason, confirmed_deletion, smallest_deletion
 from whichtoken.estimators.bags.files import some_files_at_a_time
@@ -57,7 +57,7 @@ class BagNumberExplanation(Shown):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BagRegressor(FittedSummary, RegressorMixin, BaseEstimator):
+class BagRegressor(BagSettings, FittedSummary, RegressorMixin, BaseEstimator):
     """Predict a number from a bag of vectors, and see what each instance adds and which deletion would lower it by 1.
 
     Reach for it where you would average the instances and take ridge regression: the grade of a slide, the affinity of a
@@ -96,17 +96,6 @@ class BagRegressor(FittedSummary, RegressorMixin, BaseEstimator):
     """
 
     n_queries: int = 1
-    token_dim: int | None = None
-    instance_map: Literal["auto", "linear", "fourier", "network"] = "auto"
-    training: Literal["joint", "two-step"] = "joint"
-    inverse_temperature: float | None = None
-    C: float | Literal["auto"] = "auto"
-    refine_steps: int = 40
-    drop_missing: bool = False
-    cv: Any = 3
-    random_state: Any = None
-    n_jobs: int | None = None
-    verbose: int = 0
 
     def fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None,
@@ -170,8 +159,3 @@ class BagRegressor(FittedSummary, RegressorMixin, BaseEstimator):
                 BagNumberExplanation(why.bag, prediction, self.mean_, reasons, change, fewest, self.n_queries == 1)
             )
         return found
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
