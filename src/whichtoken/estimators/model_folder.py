@@ -95,7 +95,7 @@ def save_model(
 def describe_table(folder: str | Path, table: Mapping[str, Any]) -> None:
     """Add to a saved model how the columns of a table become its numbers, all at once."""
     place = Path(folder)
-    description = {**_read_description(place), "table": dict(table)}
+    description = {**_read_json(place), "table": dict(table)}
     text = json.dumps({**description, "sha256": description_checksum(description)}, indent=1, ensure_ascii=False)
     with _locked(place.absolute()):
         write_text(place / DESCRIPTION, text)
