@@ -95,29 +95,25 @@ OPTIMIZERS = (
             {
                 "lr": 1e-2,
                 "structure": "attention",
-                "coupling": "pairs",
                 "heads": 2,
                 "damping": 0.1,
                 "covariance": torch.diag(torch.tensor([0.5, 1.0, 1.0, 2.0])),
                 "logit_factor": 0.5,
-                "logit_cap": 50.0,
                 "keep_norm": True,
             },
         ),
         first_options=frozenset(
-            {"lr", "structure", "coupling", "heads", "damping", "covariance", "logit_factor", "logit_cap", "keep_norm"}
-            | {"momentum", "maximize"}
+            {"lr", "structure", "heads", "damping", "covariance", "logit_factor", "keep_norm", "momentum", "maximize"}
         ),
         refused=(
             ({"lr": -1.0}, "Invalid learning rate: -1.0"),
             ({"lr": float("nan")}, "Invalid learning rate: nan"),
             ({"lr": torch.tensor([0.1, 0.2])}, "Tensor lr must be 1-element"),
             ({"structure": "trio"}, "Invalid structure value: 'trio'"),
-            ({"coupling": "all"}, "Invalid coupling value: 'all'"),
             ({"heads": 0}, "Invalid heads value: 0"),
             ({"heads": 3}, "cannot be split into heads=3"),
             ({"damping": 0.0}, "Invalid damping value: 0.0"),
-            ({"logit_cap": 1.0}, "'pair' has no logits"),
+            ({"logit_factor": 1.0}, "'pair' has no logits"),
             ({"logit_factor": -1.0}, "Invalid logit_factor value: -1.0"),
             ({"covariance": torch.ones(4, 4)}, "covariance is singular or indefinite"),
             ({"trust": 0.0}, "Invalid trust value: 0.0"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import matmul
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -50,9 +52,6 @@ class StructureAware(CheckedOptimizer):
     structure : {"attention", "fused", "pair"}, default="attention"
         What a chain is. `attention`: W_O (out, r), W_V (r, d), W_K (s, d), W_Q (s, d). `fused`: `out_proj.weight` and
         `in_proj_weight` of an `nn.MultiheadAttention`. `pair`: B (out, r) and A (r, d).
-    coupling : {"chain", "pairs"}, default="chain"
-        `chain`: L and R are all other factors. `pairs`: W_O with W_V and W_K with W_Q only, which is cheaper and rests
-        on no limit, but on what the head really computes.
     heads : int, default=1
         Number of heads into which W_O is split by columns and the others by rows; each is a chain of its own.
     damping : float, default=0.01
@@ -63,9 +62,6 @@ class StructureAware(CheckedOptimizer):
         running mean may be kept in it.
     logit_factor : float, optional
         By which q.k is multiplied before the softmax: head_dim^(-1/2) in most models, and the default in `fused`.
-    logit_cap : float, optional
-        After a step, W_K and W_Q shrink and W_O and W_V grow by one factor where the logits' operator norm exceeds this
-        (0.5 is safe, 0.707 the end of the theory). Long contexts do not notice, short ones do.
     keep_norm : bool, default=False
         Give D the Euclidean norm of G, head by head, so that step sizes are those of gradient descent.
     momentum : float, default=0.0
@@ -103,12 +99,10 @@ class StructureAware(CheckedOptimizer):
         params: ParamsT,
         lr: float | Tensor = 0.25,
         structure: Literal["attention", "fused", "pair"] = "attention",
-        coupling: Literal["chain", "pairs"] = "chain",
         heads: int = 1,
         damping: float = 1e-2,
         covariance: Tensor | None = None,
         logit_factor: float | None = None,
-        logit_cap: float | None = None,
         keep_norm: bool = False,
         momentum: float = 0.0,
         *,
@@ -116,9 +110,8 @@ class StructureAware(CheckedOptimizer):
         maximize: bool = False,
     ) -> None:
         defaults = {
-            "lr": lr, "structure": structure, "coupling": coupling, "heads": heads, "damping": damping,
-            "covariance": covariance, "logit_factor": logit_factor, "logit_cap": logit_cap, "keep_norm": keep_norm,
-            "momentum": momentum, "trust": trust, "maximize": maximize,
+            "lr": lr, "structure": structure, "heads": heads, "damping": damping, "covariance": covariance,
+            "logit_factor": logit_factor, "keep_norm": keep_norm, "momentum": momentum, "trust": trust, "maximize": maximize,
         }  # fmt: skip
         super().__init__(params, defaults)
 
@@ -156,15 +149,13 @@ class StructureAware(CheckedOptimizer):
         check_heads(options)
         if options["structure"] not in _TENSORS:
             raise ValueError(f"Invalid structure value: {options['structure']!r}, must be one of {', '.join(_TENSORS)}")
-        if options["coupling"] not in ("chain", "pairs"):
-            raise ValueError(f"Invalid coupling value: {options['coupling']!r}, must be one of chain, pairs")
-        for option in ("damping", "logit_factor", "logit_cap"):
+        for option in ("damping", "logit_factor"):
             if options[option] is not None and not 0.0 < options[option] < math.inf:
                 raise ValueError(f"Invalid {option} value: {options[option]}, must be finite and positive")
         if options["trust"] is not None and not options["trust"] > 0.0:
             raise ValueError(f"Invalid trust value: {options['trust']}, must be positive")
-        if options["structure"] == "pair" and (options["logit_cap"] is not None or options["logit_factor"] is not None):
-            raise ValueError("Invalid structure value: 'pair' has no logits, logit_factor and logit_cap must be None")
+        if options["structure"] == "pair" and options["logit_factor"] is not None:
+            raise ValueError("Invalid structure value: 'pair' has no logits, logit_factor must be None")
         if covariance is None:
             return
         if not isinstance(covariance, Tensor) or covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
@@ -201,15 +192,6 @@ class StructureAware(CheckedOptimizer):
         params = [param for param, _ in moving]
         directions = self._add_momentum(params, [direction for _, direction in moving], group["momentum"])
         torch._foreach_add_(params, directions, alpha=-float(group["lr"]))
-        if group["logit_cap"] is not None and all(param.grad is not None for param in chain):
-            factors = _split_tensors(chain, group)
-            # W_K and W_Q are multiplied and W_O and W_V divided by it, so that the logits keep below the cap
-            _, _, key, query = _multiply(factors, _bases(factors, group))
-            sizes = torch.linalg.matrix_norm(key.mT @ query, ord=2, keepdim=True)  # (heads, 1, 1)
-            scale = torch.where(sizes > group["logit_cap"], group["logit_cap"] / sizes, 1.0).sqrt()
-            _rescale(chain, scale, group)
-            if group["momentum"] != 0:
-                _rescale([self.state[param]["momentum_buffer"] for param in chain], scale, group)
 
 
 def _chains(group: dict[str, Any], moving: bool = True) -> Iterator[list[Tensor]]:
@@ -225,16 +207,15 @@ def _directions(chain: Sequence[Tensor], group: dict[str, Any], lr: float = 0.0)
     """D of every tensor of a chain, before momentum, within the trust that a step of size lr is given."""
     gradients = [torch.zeros_like(param) if param.grad is None else param.grad for param in chain]
     factors, pulls = _split_tensors(chain, group), _split_tensors(gradients, group)
-    length = 2 if group["coupling"] == "pairs" else len(factors)
     bases = _bases(factors, group)
-    steps = precondition(factors, pulls, bases, group["damping"], length)
+    steps = precondition(factors, pulls, bases, group["damping"])
     if group["keep_norm"]:
         # each step at the Euclidean norm of its gradient, head by head
         sizes = [[torch.linalg.matrix_norm(tensor, keepdim=True) for tensor in kind] for kind in (pulls, steps)]
         shares = (torch.where(norm > 0.0, wanted / norm, 0.0) for wanted, norm in zip(*sizes, strict=True))
         steps = [step * share for step, share in zip(steps, shares, strict=True)]
     elif lr > 0.0:
-        steps = limit_to_trust(factors, steps, bases, length, (group["trust"] or _TRUST[group["structure"]]) / lr)
+        steps = limit_to_trust(factors, steps, bases, (group["trust"] or _TRUST[group["structure"]]) / lr)
     directions = [step.to(param.dtype) for param, step in zip(chain, _join_tensors(steps, group), strict=True)]
     return [-direction for direction in directions] if group["maximize"] else directions
 
@@ -294,12 +275,6 @@ def _bases(factors: Sequence[Tensor], group: dict[str, Any]) -> Bases:
     return [None, *[root] * (len(factors) - 2), logit_factor * root]
 
 
-def _rescale(tensors: Sequence[Tensor], c: Tensor, group: dict[str, Any]) -> None:
-    output, value, key, query = _split_tensors(tensors, group)
-    for tensor, scaled in zip(tensors, _join_tensors([output / c, value / c, key * c, query * c], group), strict=True):
-        tensor.copy_(scaled)
-
-
 def _check_chain(chain: Sequence[Tensor], group: dict[str, Any]) -> None:
     names = _NAMES[group["structure"]]
     shapes = ", ".join(f"{name} {tuple(param.shape)}" for name, param in zip(names, chain, strict=True))
@@ -335,16 +310,12 @@ def covariance_root(covariance: Tensor) -> Tensor:
     return root
 
 
-def precondition(
-    factors: Sequence[Tensor], gradients: Sequence[Tensor], bases: Bases, damping: float, length: int
-) -> list[Tensor]:
-    """Directions D of the factors W, of which every `length` in a row are taken for a product of their own."""
+def precondition(factors: Sequence[Tensor], gradients: Sequence[Tensor], bases: Bases, damping: float) -> list[Tensor]:
+    """Directions D of the factors W."""
     inverses = [None if basis is None else torch.linalg.inv(basis) for basis in bases]
     transposed = [None if inverse is None else inverse.mT for inverse in inverses]
     product, pulls = _transpose_key(_multiply(factors, bases)), _transpose_key(_multiply(gradients, transposed))
-    links = [slice(start, start + length) for start in range(0, len(factors), length)]
-    steps = [step for link in links for step in precondition_by_grams(product[link], pulls[link], damping)]
-    return _multiply(_transpose_key(steps), inverses)
+    return _multiply(_transpose_key(precondition_by_grams(product, pulls, damping)), inverses)
 
 
 def precondition_by_grams(factors: Sequence[Tensor], gradients: Sequence[Tensor], damping: float) -> list[Tensor]:
@@ -365,31 +336,18 @@ def precondition_by_grams(factors: Sequence[Tensor], gradients: Sequence[Tensor]
     return steps
 
 
-def limit_to_trust(
-    factors: Sequence[Tensor], steps: Sequence[Tensor], bases: Bases, length: int, trust: float
-) -> list[Tensor]:
-    """Steps shortened, head by head, until together they move no product by more than `trust` of its Euclidean norm.
+def limit_to_trust(factors: Sequence[Tensor], steps: Sequence[Tensor], bases: Bases, trust: float) -> list[Tensor]:
+    """Steps shortened, head by head, until together they move the product by no more than `trust` of its Euclidean norm.
 
     The norms are those on white tokens, which depend on neither the coordinates of the tokens nor the share of each factor. A
     product of zero, as at the start of a LoRA pair, has no norm to compare with and is left alone.
     """
     chain, moves = _transpose_key(_multiply(factors, bases)), _transpose_key(_multiply(steps, bases))
-    found = []
-    for start in range(0, len(chain), length):
-        link, change = chain[start : start + length], moves[start : start + length]
-        size = torch.linalg.matrix_norm(_product(link), keepdim=True)
-        replaced = [_product([*link[:i], change[i], *link[i + 1 :]]) for i in range(len(link))]
-        moved = sum(torch.linalg.matrix_norm(product, keepdim=True) for product in replaced)
-        scale = torch.where((size > 0.0) & (moved > trust * size), trust * size / moved, 1.0)
-        found += [step * scale for step in steps[start : start + length]]
-    return found
-
-
-def _product(factors: Sequence[Tensor]) -> Tensor:
-    result = factors[0]
-    for factor in factors[1:]:
-        result = result @ factor
-    return result
+    size = torch.linalg.matrix_norm(reduce(matmul, chain), keepdim=True)
+    replaced = [reduce(matmul, [*chain[:i], move, *chain[i + 1 :]]) for i, move in enumerate(moves)]
+    moved = sum(torch.linalg.matrix_norm(product, keepdim=True) for product in replaced)
+    scale = torch.where((size > 0.0) & (moved > trust * size), trust * size / moved, 1.0)
+    return [step * scale for step in steps]
 
 
 def _gram(factor: Tensor, inner: Tensor | None) -> Tensor:
