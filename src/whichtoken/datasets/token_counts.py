@@ -233,11 +233,7 @@ def add_tallies(tallies: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
 
 
 def frequent_ngrams(
-    names: Sequence[str],
-    tally: Callable[[int, Ints | None], tuple[Ints, Ints]],
-    ngrams: int,
-    least: int,
-    reach: Callable[[str], int] | None,
+    names: Sequence[str], tally: Callable[..., tuple[Ints, Ints]], ngrams: int, least: int, reach: Any
 ) -> tuple[str, ...]:
     """The n-grams whose totals are large enough, n = 1..ngrams or as far as tokens reach."""
     reaches = np.array([ngrams if reach is None else max(ngrams, reach(name)) for name in names], np.int64)

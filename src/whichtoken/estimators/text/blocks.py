@@ -55,17 +55,16 @@ class DaskRows:
         self, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = (), columns: int | None = None
     ) -> DaskRows:
         """What it gives, computed whenever it is asked for; with another number of columns where that is given."""
-        width = self.columns if columns is None else columns
-        return replace(self, parts=self.apply(function, *shared, by_row=by_row), columns=width)
+        parts = self.apply(function, *shared, by_row=by_row)
+        return replace(self, parts=parts, columns=self.columns if columns is None else columns)
 
     def keep(self) -> DaskRows:
         """The same, computed once; the workers keep it for as long as it is needed here."""
-        return replace(self, parts=persist_for_fit(*self.parts))
+        return replace(self, parts=compute_for_fit(*self.parts, verb="persist"))
 
     def where(self, chosen: NDArray[np.bool_]) -> DaskRows:
         """Some of the rows, where they are."""
-        ends = np.cumsum([0, *chosen])[self.starts]
-        return replace(self.map(_take, by_row=[chosen]), starts=ends).keep()
+        return replace(self.map(_take, by_row=[chosen]), starts=np.cumsum([0, *chosen])[self.starts])
 
     def sum(self, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = ()) -> Any:
         """The sum of what it gives: an array, or a tuple of such."""
@@ -82,13 +81,12 @@ def sum_blocks(matrix: Any, function: Callable[..., Any], *shared: Any, by_row: 
     )
 
 
-def map_rows(
-    matrix: Any, function: Callable[..., Any], *shared: Any, by_row: Sequence[Any] = (), columns: int | None = None
-) -> Any:
-    """What a function gives for the rows of a matrix, where they are."""
+def map_rows(matrix: Any, function: Callable[..., Any], *shared: Any, keep: bool = False, **options: Any) -> Any:
+    """What a function gives for the rows of a matrix, where they are: as of `DaskRows.map`, or kept there."""
     if isinstance(matrix, DaskRows):
-        return matrix.map(function, *shared, by_row=by_row, columns=columns)
-    return function(matrix, *by_row, *shared)
+        found = matrix.map(function, *shared, **options)
+        return found.keep() if keep else found
+    return function(matrix, *options.get("by_row", ()), *shared)
 
 
 def _sum(parts: Iterable[Any]) -> Any:
@@ -110,17 +108,8 @@ def merged(parts: Sequence[Any], merge: Callable[[Sequence[Any]], Any]) -> Any:
     return parts[0]
 
 
-def compute_for_fit(*parts: Any, names: Sequence[Any] = ()) -> Any:
+def compute_for_fit(*parts: Any, names: Sequence[Any] = (), verb: str = "compute") -> Any:
     """What parts of a Dask graph give; what is wrong with its columns, of these names, or its scheduler in a sentence."""
-    return _ask("compute", parts, names)
-
-
-def persist_for_fit(*parts: Any, names: Sequence[Any] = ()) -> Any:
-    """The same parts, computed once."""
-    return _ask("persist", parts, names)
-
-
-def _ask(verb: str, parts: Sequence[Any], names: Sequence[Any] = ()) -> Any:
     import dask
 
     try:

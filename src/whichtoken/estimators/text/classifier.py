@@ -227,7 +227,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         elif self.min_class > 1:
             kept = leave_out_rare_classes(self, labels)
             beside = None if beside is None else beside[kept]
-            counts = counts.where(kept) if isinstance(counts, DaskRows) else counts[kept]
+            counts = counts.where(kept).keep() if isinstance(counts, DaskRows) else counts[kept]
             labels, weights, copies = labels[kept], weights[kept], copies[kept]
             texts = [text for text, keep in zip(texts, kept, strict=False) if keep]
             together = None if together is None else together[kept]

@@ -64,9 +64,8 @@ class TextTable:
         text = text or others[0]
         reader = ColumnReader(Path("X"), columns)
         beside = table[list(columns)]
-        if distributed:
-            beside = compute_for_fit(beside, names=names)[0].reset_index(drop=True)
-        reader.add(beside if distributed else beside.to_pandas())
+        here = compute_for_fit(beside, names=names)[0].reset_index(drop=True) if distributed else beside.to_pandas()
+        reader.add(here)
         return cls(table[text] if distributed else table[text].to_list(), reader.finish(learned=learned), text)
 
     @classmethod

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, wraps
 from itertools import chain, compress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -24,7 +25,7 @@ from whichtoken.datasets.word_split import Places, text_chunks
 from whichtoken.display.text import pluralize
 from whichtoken.errors import UsageError
 from whichtoken.estimators.common import is_partitioned
-from whichtoken.estimators.text.blocks import BLOCK, DaskRows, compute_for_fit, merged, persist_for_fit, sum_blocks
+from whichtoken.estimators.text.blocks import BLOCK, DaskRows, compute_for_fit, merged, sum_blocks
 from whichtoken.reading import read_text, readable
 
 if TYPE_CHECKING:
@@ -59,25 +60,14 @@ class Documents:
         return 1 if self.labels.ndim == 1 and self.classes == 2 else self.classes
 
     @property
-    def targets(self) -> Array:
-        """1 for the class or the labels of a document, or its number, (n, outputs)."""
-        if self.labels.ndim == 2 or self.classes == 2:
-            return np.asarray(self.labels.reshape(len(self.labels), -1), dtype=np.float64)
-        return np.asarray(np.eye(self.classes)[self.labels])
-
-    @property
     def mean_mass(self) -> float:
         """Mean over documents of the sum of their amounts: the unit of the null token."""
-        return float(sum_blocks(self.amounts, _mass) / len(self.labels)) or 1.0
+        return float(sum_blocks(self.amounts, lambda block: block.sum(axis=1).sum()) / len(self.labels)) or 1.0
 
     def part(self, rows: NDArray[np.int64]) -> Documents:
         """Some of them."""
         columns = None if self.columns is None else self.columns[rows]
         return Documents(self.amounts[rows], self.labels[rows], self.weights[rows], self.classes, self.vectors, columns)
-
-
-def _mass(amounts: sparse.csr_array) -> float:
-    return float(amounts.sum(axis=1).sum())
 
 
 def attention_shares(amounts: sparse.csr_array, selection: Array, log_null: float) -> sparse.csr_array:
@@ -420,11 +410,7 @@ def inverse_document_frequency(counts: sparse.csr_array) -> NDArray[np.float64]:
 
 def document_frequency(counts: sparse.csr_array) -> NDArray[np.int64]:
     """Documents that hold each token, (|S|,)."""
-    return np.asarray(sum_blocks(counts, _holders))
-
-
-def _holders(counts: sparse.csr_array) -> NDArray[np.int64]:
-    return np.bincount(counts.indices, minlength=counts.shape[1])
+    return np.asarray(sum_blocks(counts, lambda block: np.bincount(block.indices, minlength=block.shape[1])))
 
 
 def tokenizer_of(model: TextModel) -> Tokenizer:
@@ -553,48 +539,43 @@ def _non_negative(counts: Any) -> sparse.csr_array:
 class DaskTokens:
     """What a fit asks of the tokens of all texts, which stay with the workers: only vocabularies and tallies are merged."""
 
-    parts: DaskRows  # of `TokenSequences`, each with numbers of its own
-    every: Any  # names of all, with the workers
+    parts: DaskRows  # of `TokenSequences`, numbered by the names of all
     names: list[str]
-    kept: NDArray[np.bool_]  # texts that are tallied, (n,)
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, X: Any) -> DaskTokens:
         """Split the texts where they are; the names are merged some partitions at a time."""
         from dask.delayed import delayed
 
-        split, size, names_of = delayed(_tokens_of_part), delayed(len), delayed(_names)
+        split, names_of, number = delayed(_tokens_of_part), delayed(attrgetter("names")), delayed(_numbered)
         columns = (getattr(X, "name", None), *getattr(X, "columns", ()))
         parts = [split(tokenizer, part, place, __version__) for place, part in enumerate(X.to_delayed())]
         every = merged([names_of(part) for part in parts], _merged_names)
-        *parts, every = persist_for_fit(*parts, every, names=columns)
-        names, *sizes = compute_for_fit(every, *map(size, parts), names=columns)
-        return cls(DaskRows(parts, np.cumsum([0, *sizes]), 0), every, names, np.ones(sum(sizes), bool))
+        parts = compute_for_fit(*(number(part, every) for part in parts), names=columns, verb="persist")
+        names, *sizes = compute_for_fit(names_of(parts[0]), *map(delayed(len), parts), names=columns)
+        return cls(DaskRows(parts, np.cumsum([0, *sizes]), 0), names)
 
     @property
     def occurrences(self) -> NDArray[np.int64]:
         """How often each name occurs, (names,)."""
-        return np.asarray(self.parts.sum(_occurrences, self.every))
+        return np.asarray(self.parts.sum(attrgetter("occurrences")))
 
     def copies(self) -> NDArray[np.intp]:
         """Groups of the texts with nearly the same words, (n,)."""
         return duplicate_groups(*compute_for_fit(*self.parts.apply(text_signatures)))[1]
 
     def rows(self, chosen: NDArray[np.intp]) -> DaskTokens:
-        """Some of the texts, for `frequent`."""
-        kept = np.zeros_like(self.kept)
-        kept[chosen] = True
-        return replace(self, kept=kept)
+        """Some of the texts."""
+        return replace(self, parts=self.parts.where(np.isin(np.arange(self.parts.shape[0]), chosen)))
 
-    def frequent(
-        self, ngrams: int, least: int, *, by_text: bool, reach: Callable[[str], int] | None
-    ) -> tuple[str, ...]:
+    def frequent(self, ngrams: int, least: int, *, by_text: bool, reach: Any) -> tuple[str, ...]:
         """As of `TokenSequences`."""
-        return frequent_ngrams(self.names, partial(self._tally, by_text), ngrams, least, reach)
 
-    def _tally(self, by_text: bool, n: int, reaches: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        tallies = self.parts.apply(_tally, self.every, n, reaches, by_text, by_row=[self.kept])
-        return compute_for_fit(merged(tallies, add_tallies))[0]  # type: ignore[no-any-return]
+        def tally(n: int, reaches: Any) -> Any:
+            tallies = self.parts.apply(TokenSequences.tally, n, reaches, by_text)
+            return compute_for_fit(merged(tallies, add_tallies))[0]
+
+        return frequent_ngrams(self.names, tally, ngrams, least, reach)
 
     def count(self, table: NGramTable) -> DaskRows:
         """Counts (n, |S|), which stay there."""
@@ -632,10 +613,6 @@ def _tokens_of_part(tokenizer: Tokenizer, part: Any, place: int, version: str) -
         raise ValueError(f"partition {place}: {error}") from error
 
 
-def _names(part: TokenSequences) -> list[str]:
-    return part.names
-
-
 def _merged_names(parts: Iterable[list[str]]) -> list[str]:
     return list(dict.fromkeys(chain.from_iterable(parts)))
 
@@ -645,14 +622,6 @@ def _numbered(part: TokenSequences, every: list[str]) -> TokenSequences:
     places = dict(zip(every, range(len(every)), strict=True))
     own = np.fromiter(map(places.__getitem__, part.names), np.int32, len(part.names))
     return TokenSequences(own[part.ids], part.lengths, every)
-
-
-def _occurrences(part: TokenSequences, every: list[str]) -> NDArray[np.int64]:
-    return _numbered(part, every).occurrences
-
-
-def _tally(part: TokenSequences, kept: NDArray[np.bool_], every: list[str], n: int, reaches: Any, by_text: bool) -> Any:
-    return _numbered(part, every).rows(kept).tally(n, reaches, by_text)
 
 
 def _count(part: TokenSequences, table: NGramTable) -> sparse.csr_array:

@@ -152,18 +152,6 @@ class LossBlock:
         signs, wanted = (np.ones(len(signs)), signs) if loss == "squared" else (signs, 0.0)
         return cls(shares, signs, bounds, signs * (shares @ start + bias) - wanted, loss)
 
-    def sum(self, function: Callable[..., Any], *shared: Any) -> Any:
-        """As of `DaskRows`."""
-        return function(self, *shared)
-
-    def map(self, function: Callable[..., Any], *shared: Any) -> Any:
-        """As of `DaskRows`."""
-        return function(self, *shared)
-
-    def keep(self) -> Self:
-        """As of `DaskRows`."""
-        return self
-
     def margins(self, values: Array, bias: float) -> Array:
         """Of the losses, (n,)."""
         return np.asarray(self.offset + self.outputs(values, bias))
@@ -215,25 +203,28 @@ def _newton(
     start, mean = np.append(start, more), np.append(mean, more)
     if not distributed:
         features, *known = (part[rows] for part in (features, *known))
-    blocks = map_rows(features, LossBlock.of, problem.loss, start, problem.bias, by_row=known).keep()
+    blocks = map_rows(features, LossBlock.of, problem.loss, start, problem.bias, by_row=known, keep=True)
 
     def at(z: Array) -> tuple[Array, float]:
         g = root * z[:-1]
         return g, float(root_c * z[-1] - mean @ g)
 
+    def total(blocks: Any, function: Callable[..., Any], z: Array) -> Any:
+        return blocks.sum(function, *at(z)) if distributed else function(blocks, *at(z))
+
     def pull_back(slope: Array, whole: float) -> Array:
         return np.append(root * (slope - mean * whole), root_c * whole)
 
     def objective(z: Array) -> tuple[float, Array]:
-        value, *slopes = blocks.sum(LossBlock.objective, *at(z))
+        value, *slopes = total(blocks, LossBlock.objective, z)
         return float(value + z @ z / 2), pull_back(*slopes) + z
 
     curved: list[Any] = [None, None]  # where the curvatures were asked for last, and the documents with them
 
     def hessian_product(z: Array, direction: Array) -> Array:
         if curved[0] is None or not np.array_equal(z, curved[0]):
-            curved[:] = z.copy(), blocks.map(LossBlock.curved, *at(z)).keep()
-        return pull_back(*curved[1].sum(LossBlock.hessian_product, *at(direction))) + direction
+            curved[:] = z.copy(), map_rows(blocks, LossBlock.curved, *at(z), keep=True)
+        return pull_back(*total(curved[1], LossBlock.hessian_product, direction)) + direction
 
     z = np.zeros(len(spread))
     if distributed:
@@ -326,11 +317,9 @@ class AttendedDocuments:
 
     @classmethod
     def of(cls, documents: Documents, selection: Array, log_null: float) -> AttendedDocuments:
-        shares = map_rows(documents.amounts, attention_shares, selection, log_null)
-        if isinstance(shares, DaskRows):
-            shares = shares.keep()
-        concentration = sum_blocks(shares, _sum_of_squares) / len(documents.labels)
-        return cls(documents, selection, log_null, shares, concentration or 1.0)
+        shares = map_rows(documents.amounts, attention_shares, selection, log_null, keep=True)
+        concentration = sum_blocks(shares, lambda block: block.power(2).sum(axis=1).sum()) / len(documents.labels)
+        return cls(documents, selection, log_null, shares, float(concentration) or 1.0)
 
     @cached_property
     def _beside(self) -> tuple[NDArray[np.float32], Array, float] | None:
@@ -393,14 +382,6 @@ class AttendedDocuments:
 def _stacked(solved: Sequence[SolvedValues]) -> tuple[Array, Array]:
     """Values, (queries * |S| [+ dim], outputs), and bias, (outputs,)."""
     return np.stack([output.values for output in solved], axis=1), np.array([output.bias for output in solved])
-
-
-def _sum_of_squares(shares: sparse.csr_array) -> float:
-    return float(shares.power(2).sum(axis=1).sum())
-
-
-def _column_sums(shares: sparse.csr_array) -> Array:
-    return np.asarray(shares.sum(axis=0))
 
 
 def signs_for(labels: NDArray[Any], classes: int, output: int) -> Array:
@@ -894,7 +875,7 @@ class Memory:
     def of(cls, attended: AttendedDocuments, scores: Scores, recipe: TextRecipe) -> Memory:
         """After a fit."""
         documents, shares = attended.documents, attended.shares
-        mean = sum_blocks(shares, _column_sums) / len(documents.labels)
+        mean = sum_blocks(shares, lambda block: block.sum(axis=0)) / len(documents.labels)
         by_row = [documents.labels, documents.weights, documents.columns, attended.dense]
         learned = sum_blocks(shares, _information, scores, mean, documents.classes, recipe, by_row=by_row)
         return cls(attended.precision(recipe)[:, None] + learned, np.append(mean, attended.center))
@@ -1008,7 +989,8 @@ def _start(documents: Documents, model: TextModel, ridge: float, seed: int, rows
         outputs=part.outputs,
     )
     epochs, batch = schedule(len(rows), model.max_epochs, model.batch_size)
-    return descent.fit(part.amounts, part.targets, part.weights, epochs, batch).selection
+    targets = (np.stack(output_signs(part), axis=1) > 0).astype(np.float64)
+    return descent.fit(part.amounts, targets, part.weights, epochs, batch).selection
 
 
 def update_model(
