@@ -18,7 +18,7 @@ from scipy import sparse
 from whichtoken import __version__
 from whichtoken.attention import pool_weights
 from whichtoken.checks import check_sparse
-from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
+from whichtoken.datasets.duplicates import band_hashes, duplicate_texts, groups_of, text_signatures
 from whichtoken.datasets.text_pipeline import TextPipeline
 from whichtoken.datasets.token_counts import NGramTable, TokenSequences, add_tallies, frequent_ngrams
 from whichtoken.datasets.word_split import Places, text_chunks
@@ -202,7 +202,7 @@ class Vocabulary:
         distributed = isinstance(sequences, DaskTokens)
         if isinstance(tokenizer, TextPipeline):
             tokenizer.check_language(sequences)
-        copies = sequences.copies() if distributed else duplicate_groups(text_signatures(sequences))[1]
+        copies = sequences.copies() if distributed else duplicate_texts(sequences)[1]
         first = np.unique(copies, return_index=True)[1]
         # copies count once: else each word of a text that stands there twice would be one of two texts
         counted_in = sequences.rows(first) if MANY <= len(first) < len(copies) else sequences
@@ -562,7 +562,14 @@ class DaskTokens:
 
     def copies(self) -> NDArray[np.intp]:
         """Groups of the texts with nearly the same words, (n,)."""
-        return duplicate_groups(*compute_for_fit(*self.parts.apply(text_signatures)))[1]
+
+        def of_all(wanted: slice) -> Any:
+            return np.concatenate(compute_for_fit(*self.parts.apply(_band_hashes, wanted)), axis=1)
+
+        def of_some(texts: NDArray[np.intp]) -> Any:
+            return np.concatenate(compute_for_fit(*self.rows(texts).parts.apply(text_signatures)), axis=1)
+
+        return groups_of(self.parts.shape[0], of_all, of_some)[1]
 
     def rows(self, chosen: NDArray[np.intp]) -> DaskTokens:
         """Some of the texts."""
@@ -622,6 +629,10 @@ def _numbered(part: TokenSequences, every: list[str]) -> TokenSequences:
     places = dict(zip(every, range(len(every)), strict=True))
     own = np.fromiter(map(places.__getitem__, part.names), np.int32, len(part.names))
     return TokenSequences(own[part.ids], part.lengths, every)
+
+
+def _band_hashes(part: TokenSequences, wanted: slice) -> NDArray[np.uint64]:
+    return band_hashes(text_signatures(part, wanted))
 
 
 def _count(part: TokenSequences, table: NGramTable) -> sparse.csr_array:
