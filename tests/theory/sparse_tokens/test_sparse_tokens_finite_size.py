@@ -34,18 +34,17 @@ def test_matches_counting_on_drawn_sequences(attends):
     assert exact == pytest.approx(counted, abs=4 * math.sqrt(counted / labels.size))
 
 
-@pytest.mark.parametrize("positions", [None, [0.4, 0.2, 0.2, 0.1, 0.1, 0.0]])
 @pytest.mark.parametrize("signal_tokens", [1, 2])
-def test_vectorized_matches_counting_on_drawn_sequences(positions, signal_tokens):
+def test_vectorized_matches_counting_on_drawn_sequences(signal_tokens):
     rng = np.random.default_rng(6)
     task = {**TASK, "signal_tokens": signal_tokens}
     signal, _, _ = random_classifier(rng)
     weights = rng.standard_normal((6, DIM)) * 0.2 + np.outer(rng.random(6), signal)
-    source = SparseTokens(**task, dim=DIM, signal=signal, positions=positions)
+    source = SparseTokens(**task, dim=DIM, signal=signal)
     tokens, labels = source.sample(40_000, rng)
     counted = (labels * (np.einsum("ild,ld->i", tokens, weights) - 0.5) <= 0).mean()
     del task["length"]
-    exact = sparse_tokens.exact_error_vectorized(weights, -0.5, signal, **task, positions=positions)
+    exact = sparse_tokens.exact_error_vectorized(weights, -0.5, signal, **task)
     assert exact == pytest.approx(counted, abs=4 * math.sqrt(counted / labels.size))
 
 

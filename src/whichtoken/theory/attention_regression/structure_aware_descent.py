@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,12 +15,9 @@ from scipy import linalg
 from whichtoken.checks import check_choice
 from whichtoken.display.shown import Shown
 from whichtoken.extras import needed_by
-from whichtoken.theory.attention_regression import balanced_factors, imbalance, population_loss
+from whichtoken.theory.attention_regression import balanced_factors, population_loss
 from whichtoken.theory.attention_regression.predictions import LOGIT_BOUND
 from whichtoken.theory.attention_regression.whitening import Whitening
-
-if TYPE_CHECKING:
-    import torch
 
 Array = NDArray[np.float64]
 Found = tuple[float, Array, Array]
@@ -55,30 +52,25 @@ class TokenObjective:
     Parameters
     ----------
     device
-        Where the n^2 attention weights are computed; the factors stay float64 arrays on the CPU.
-    dtype
-        Type of the attention weights.
+        Where the n^2 attention weights are computed; the factors stay on the CPU.
     """
 
-    def __init__(
-        self, tokens: Array, labels: Array, device: str = "cpu", dtype: torch.dtype | None = None, chunk: int | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, tokens: Array, labels: Array, device: str = "cpu") -> None:
         with needed_by("attention regression"):
             import torch
 
         self.samples: float = len(tokens)
-        self.chunk = chunk
-        self.tokens = torch.as_tensor(tokens, dtype=dtype or torch.float64, device=device)
-        self.labels = torch.as_tensor(labels, dtype=dtype or torch.float64, device=device)
+        self.tokens = torch.as_tensor(tokens, dtype=torch.float64, device=device)
+        self.labels = torch.as_tensor(labels, dtype=torch.float64, device=device)
 
     def __call__(self, P: Array, Q: Array) -> Found:
         import torch
 
         from whichtoken.theory.attention_regression.softmax_regression import regression_loss_and_gradient
 
-        value, key_query = (torch.as_tensor(x, dtype=self.tokens.dtype, device=self.tokens.device) for x in (P, Q))
-        found = regression_loss_and_gradient(value, key_query, self.tokens, self.labels, self.chunk)
-        return found.loss, found.value.double().cpu().numpy(), found.key_query.double().cpu().numpy()
+        value, key_query = (torch.as_tensor(x, device=self.tokens.device) for x in (P, Q))
+        found = regression_loss_and_gradient(value, key_query, self.tokens, self.labels)
+        return found.loss, found.value.cpu().numpy(), found.key_query.cpu().numpy()
 
 
 class RawCoordinates:
@@ -193,11 +185,6 @@ class Iterate(Shown):
     def logit_norm(self) -> float:
         """|Q|_F, the root mean square of the logits of two independent tokens."""
         return float(np.linalg.norm(self.Q))
-
-    @property
-    def imbalance(self) -> float:
-        """Relative distance of P^T P and Q^T Q from proportional."""
-        return imbalance(self.P, self.Q)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,15 +32,16 @@ class Whitening(Shown):
     inverse_root: Array  # (d, d), S^(-1/2)
 
     @classmethod
-    def from_covariance(cls, covariance: ArrayLike, mean: ArrayLike | None = None) -> Whitening:
-        """Of a known covariance (d, d) and mean (d,), zero by default."""
+    def from_covariance(cls, covariance: ArrayLike) -> Whitening:
+        """Of a known covariance (d, d), about zero."""
         matrix = np.asarray(covariance, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
             raise ValueError(f"covariance of shape {matrix.shape} must be a finite square matrix")
         check_covariance(matrix)
         values, vectors = linalg.eigh(matrix)
-        center = np.zeros(len(matrix)) if mean is None else np.asarray(mean, dtype=np.float64)
-        return cls(center, (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T)
+        return cls(
+            np.zeros(len(matrix)), (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
+        )
 
     @classmethod
     def from_tokens(cls, tokens: ArrayLike, center: bool = True) -> Whitening:

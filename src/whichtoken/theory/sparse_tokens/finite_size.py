@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from whichtoken.datasets.sparse_tokens import Task, check_positions, draw_positions
+from whichtoken.datasets.sparse_tokens import Task, draw_positions
 from whichtoken.theory.sparse_tokens.feature_law import attention_law
 
 Array = NDArray[np.float64]
@@ -87,9 +87,8 @@ def exact_error_vectorized(
     signal_tokens: int,
     strength: float,
     prevalence: float,
-    positions: ArrayLike | None = None,
 ) -> float:
-    """Probability that sign(<weights, tokens> + bias) is wrong, for weights (L, d) and any position law.
+    """Probability that sign(<weights, tokens> + bias) is wrong, for weights (L, d).
 
     The mean over placements of the signal is exact up to 20000 placements, and an average over that many draws beyond.
 
@@ -103,8 +102,6 @@ def exact_error_vectorized(
         Hidden direction, scaled to unit norm.
     signal_tokens, strength, prevalence : int, float, float
         The task, as in `Task`.
-    positions : array_like of shape (L,), optional
-        Weights with which signal positions are drawn; uniform by default.
 
     Returns
     -------
@@ -123,13 +120,12 @@ def exact_error_vectorized(
     """
     W, xi = np.asarray(weights, dtype=float), _unit(signal)
     task = Task(W.shape[0], signal_tokens, strength, prevalence)
-    law = check_positions(positions, task.length, signal_tokens)
     if not W.any():
         return _constant_error(bias, prevalence)
     gain = strength * (W @ xi)  # (L,)
-    placements, chance = _placements(task, law)
+    placements = _placements(task)
     norm = np.linalg.norm(W)
-    miss = chance @ ndtr(-(gain[placements].sum(axis=1) + bias) / norm)
+    miss = np.full(len(placements), 1 / len(placements)) @ ndtr(-(gain[placements].sum(axis=1) + bias) / norm)
     return float(prevalence * miss + (1 - prevalence) * ndtr(bias / norm))
 
 
@@ -146,11 +142,8 @@ def _constant_error(bias: float, prevalence: float) -> float:
     return 0.5 if bias == 0 else 1 - prevalence if bias > 0 else prevalence
 
 
-def _placements(task: Task, law: Array | None) -> tuple[NDArray[np.intp], Array]:
-    if law is not None and task.signal_tokens == 1:
-        return np.arange(task.length)[:, None], law
-    if law is None and math.comb(task.length, task.signal_tokens) <= MAX_PLACEMENTS:
-        every = np.array(list(combinations(range(task.length), task.signal_tokens)))
-        return every, np.full(len(every), 1 / len(every))
-    drawn = draw_positions(MAX_PLACEMENTS, task.length, task.signal_tokens, law, np.random.default_rng(0))
-    return drawn, np.full(MAX_PLACEMENTS, 1 / MAX_PLACEMENTS)
+def _placements(task: Task) -> NDArray[np.intp]:
+    """Equally likely places of the signal tokens, (k, R)."""
+    if math.comb(task.length, task.signal_tokens) <= MAX_PLACEMENTS:
+        return np.array(list(combinations(range(task.length), task.signal_tokens)))
+    return draw_positions(MAX_PLACEMENTS, task.length, task.signal_tokens, None, np.random.default_rng(0))
