@@ -37,9 +37,8 @@ from whichtoken.inspection import (
     load_transformer,
     token_shares,
 )
-from whichtoken.inspection.attribution import curves, rounding_error
 from whichtoken.inspection.corpus import encode, pad
-from whichtoken.inspection.effects import decision
+from whichtoken.inspection.effects import curves, decision, rounding_error
 from whichtoken.inspection.loading import packaged_model, quiet, transformers_package
 from whichtoken.inspection.sites import input_embedding
 from whichtoken.inspection.why import RecomputedPass

@@ -11,8 +11,16 @@ from torch import nn
 
 from whichtoken.errors import UsageError
 from whichtoken.inspection import AttentionProbe, faithfulness
-from whichtoken.inspection.attribution import _gate, curves, rounding_error, selections_held, token_shares
-from whichtoken.inspection.effects import decision, direct_contributions, pick_effects
+from whichtoken.inspection.effects import (
+    _gate,
+    curves,
+    decision,
+    direct_contributions,
+    pick_effects,
+    rounding_error,
+    selections_held,
+    token_shares,
+)
 from whichtoken.inspection.sites import anatomy, find_sites
 
 CLASSIFIERS = {

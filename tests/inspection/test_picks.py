@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from whichtoken.inspection import AttentionProbe
-from whichtoken.inspection.picks import pick
+from whichtoken.inspection.reading import pick
 
 
 @pytest.fixture(scope="module", params=["bert", "llama", "mistral", "gemma2", "gpt-oss"])

@@ -200,10 +200,8 @@ class ColumnEncoding:
             found = TypeAdapter(cls).validate_python(stored)
         except ValidationError as error:
             raise UsageError("'table' is not a description of columns") from error
-        if (
-            sorted(found.columns) != sorted([*found.fills, *found.levels])
-            or not np.isfinite([*found.fills.values()]).all()
-        ):
+        once = sorted(found.columns) == sorted([*found.fills, *found.levels])
+        if not once or not np.isfinite([*found.fills.values()]).all():
             raise UsageError("'table' does not describe each of its columns once")
         return found
 

@@ -1,12 +1,12 @@
 from .adapters import Adapter as Adapter
 from .adapters import Heads as Heads
-from .attribution import Faithfulness as Faithfulness
-from .attribution import faithfulness as faithfulness
-from .attribution import token_shares as token_shares
 from .confidence import PickConfidence as PickConfidence
+from .effects import Faithfulness as Faithfulness
 from .effects import PickEffects as PickEffects
 from .effects import direct_contributions as direct_contributions
+from .effects import faithfulness as faithfulness
 from .effects import pick_effects as pick_effects
+from .effects import token_shares as token_shares
 from .head_report import HeadReport as HeadReport
 from .head_report import head_reports as head_reports
 from .inspecting import Inspection as Inspection
@@ -16,8 +16,8 @@ from .loading import load_transformer as load_transformer
 from .loading import packaged_model as packaged_model
 from .monitor import AttentionMonitor as AttentionMonitor
 from .page import HeadFigure as HeadFigure
-from .picks import Picks as Picks
 from .probe import AttentionProbe as AttentionProbe
+from .reading import Picks as Picks
 from .survival import PickSurvival as PickSurvival
 from .survival import pick_survival as pick_survival
 from .why import Why as Why

@@ -18,9 +18,17 @@ from torch import Tensor, nn
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.files import finite, write_text
-from whichtoken.inspection.attribution import curves, rounding_error, token_shares
 from whichtoken.inspection.corpus import CorpusPicks, check_texts, corpus_picks, pad, shuffle_weights, text_model
-from whichtoken.inspection.effects import PickEffects, decision, direct_contributions, embedding, pick_effects
+from whichtoken.inspection.effects import (
+    PickEffects,
+    curves,
+    decision,
+    direct_contributions,
+    embedding,
+    pick_effects,
+    rounding_error,
+    token_shares,
+)
 from whichtoken.inspection.head_report import BilinearRule, HeadReport, head_reports, label_classes, with_rule
 from whichtoken.inspection.page import HeadFigure, inspection_body, inspection_page
 from whichtoken.inspection.sites import find_sites

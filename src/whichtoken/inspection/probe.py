@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from whichtoken.errors import UsageError
 from whichtoken.inspection.adapters import Adapter, Heads, listen
-from whichtoken.inspection.picks import Picks, pick
-from whichtoken.inspection.reading import Mask, Reading, full_mask, query_positions, read
+from whichtoken.inspection.reading import Mask, Picks, Reading, full_mask, pick, query_positions, read
 from whichtoken.inspection.sites import Site, check_evaluation, find_decoder, find_sites, hook
 from whichtoken.inspection.why import RecomputedPass, Stream, Why
 from whichtoken.inspection.words import distinct_words, whole_words

@@ -62,8 +62,6 @@ def overview_page(
     checked : verdicts of runs on this machine, by claim, if `studies` are of another machine.
     """
     papers, here = judge_papers(studies), {study.id: study for study in studies}
-    known = {paper.source.id for paper in papers}
-    own = [study for study in studies if study.experiment.theory not in known]
     values: dict[str, Any] = {
         "papers": papers,
         "counts": count_answers(each for paper in papers for each in paper.statements),
@@ -78,7 +76,9 @@ def overview_page(
         **_words(link_in_report),
     }
     for most in MOST_ROWS:
-        body = render("overview.html", own=[(study, study.verdicts[:most]) for study in own], **values)
+        body = render(
+            "overview.html", own=[(study, study.verdicts[:most]) for study in _own(studies, papers)], **values
+        )
         if len(body.encode()) < LARGEST_PAGE:
             break
     return frame_page("What holds, and how confidently", body, current=LINKS[0][0], scripts=["table.js"])
@@ -97,18 +97,23 @@ def failures_page(studies: Sequence[RunSummary]) -> str:
         for item in _distinct(item for each in paper.statements for item in each.evidence)
         if item.verdict.state == "disagrees" and item.verdict.regime == "beyond-hypotheses"
     ]
-    known = {paper.source.id for paper in papers}
     own = [
         (study, verdict)
-        for study in studies
+        for study in _own(studies, papers)
         for verdict in study.verdicts
-        if study.experiment.theory not in known and verdict.state == "disagrees"
+        if verdict.state == "disagrees"
     ]
     body = render(
         "failures.html", by_answer=by_answer, ours=ours, beyond=beyond, own=own, page_name=page_name, anchor=anchor,
         paper_file=paper_file, **_words(link_in_report),
     )  # fmt: skip
     return frame_page("What failed", body, current="failures.html")
+
+
+def _own(studies: Iterable[RunSummary], papers: Iterable[Paper]) -> list[RunSummary]:
+    """Runs of the user's own theories."""
+    known = {paper.source.id for paper in papers}
+    return [study for study in studies if study.experiment.theory not in known]
 
 
 def reading_page() -> str:

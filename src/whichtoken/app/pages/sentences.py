@@ -95,9 +95,8 @@ def _theory(verdict: Verdict) -> str:
     said = f"{number(verdict.theory)}{f' ± {verdict.theory_error:.1g}' if verdict.theory_error else ''}"
     within = f", with a tolerance of {number(verdict.tolerance)}" if verdict.tolerance else ""
     # the number of a bound is often ours, so no sentence says that a paper claims it
-    return {"≤": f"the check requires at most {said}", "≥": f"the check requires at least {said}"}.get(
-        verdict.relation, f"theory says {said}{within}"
-    )
+    bounds = {"≤": f"the check requires at most {said}", "≥": f"the check requires at least {said}"}
+    return bounds.get(verdict.relation, f"theory says {said}{within}")
 
 
 def _resolution_text(verdict: Verdict) -> str:

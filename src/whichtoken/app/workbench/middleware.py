@@ -127,9 +127,8 @@ def _same_origin(scope: Scope, headers: Headers, host: str) -> bool:
         return True
     # other sites may link here, but not show our pages in a frame, start computations or fetch files
     linked = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
-    return linked and any(
-        getattr(route, "name", "") == LINKED and route.matches(scope)[0] is Match.FULL for route in scope["app"].routes
-    )
+    pages = (route for route in scope["app"].routes if getattr(route, "name", "") == LINKED)
+    return linked and any(route.matches(scope)[0] is Match.FULL for route in pages)
 
 
 def _most(headers: Headers) -> int:

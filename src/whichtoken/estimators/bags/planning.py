@@ -584,10 +584,8 @@ class StudyCurve:
             return None, None
         multiples = SEARCHED[::5] if self.fits else SEARCHED  # ten sizes of a theory curve take a second
         points = self.points([int(size) for size in np.unique(np.ceil(multiples * self.check.bags))])
-        needed, sure = (
-            next((point.samples for point in points if getattr(point, end) <= target), None)
-            for end in ("error", "high")
-        )
+        needed = next((point.samples for point in points if point.error <= target), None)
+        sure = next((point.samples for point in points if point.high <= target), None)
         return needed, sure
 
     def theory_plan(self, samples: int, target: float | None) -> tuple[Plan | None, list[str]]:

@@ -208,10 +208,11 @@ def _factor(squared: bool, signs: Array, weights: Array, scores: Array) -> float
     """The factor (an inverse temperature) with which the scores have the least loss."""
     if squared:
         return float(np.clip((weights * signs) @ scores / max(float(weights @ scores**2), 1e-300), *FACTORS))
-    found = minimize_scalar(
-        lambda log: weights @ np.logaddexp(0, -signs * np.exp(log) * scores), bounds=np.log(FACTORS), method="bounded"
-    )
-    return float(np.exp(found.x))
+
+    def loss(log: float) -> float:
+        return float(weights @ np.logaddexp(0, -signs * np.exp(log) * scores))
+
+    return float(np.exp(minimize_scalar(loss, bounds=np.log(FACTORS), method="bounded").x))
 
 
 def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> Selected | None:
@@ -259,17 +260,15 @@ def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], sea
         score = training.train_networks(data, recipe, search.seed)
         return Score(score.map, score.pooling.times(factor))
 
-    choice = ScoreChoice(
-        "network", _inverse(ridge, data), None, None, None, recipe.scaling, recipe.queries, factor, float("nan"), least
-    )
+    used = recipe.scaling, recipe.queries, factor
+    choice = ScoreChoice("network", _inverse(ridge, data), None, None, None, *used, float("nan"), least)
     return Selected(choice, losses, trained)
 
 
 def _calibrated(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], scores: Sequence[Array]) -> tuple[float, Array]:
     """The factor that suits all scores, and losses (n,) in which the scores of a split have the factor of the others."""
-    parts = [
-        (data.signs[outside], data.weights[outside], part) for (_, outside), part in zip(splits, scores, strict=True)
-    ]
+    held_out = [outside for _, outside in splits]
+    parts = [(data.signs[rows], data.weights[rows], part) for rows, part in zip(held_out, scores, strict=True)]
 
     def factor_of(some: Sequence[tuple[Array, Array, Array]]) -> float:
         return _factor(data.squared, *(np.concatenate(column) for column in zip(*some, strict=True)))
