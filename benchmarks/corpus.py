@@ -6,7 +6,8 @@ On Dask the counts stay with the workers, and coefficients are compared with tho
 The peer is scikit-learn's recipe for large data: `HashingVectorizer` and `SGDClassifier.partial_fit`, one pass; where dask-ml is
 installed, also its recipe, the same two on the workers and passed from one to the next. What travels
 between processes of Dask is counted by its workers. The row for 100 workers is a model, not a measurement: what the workers
-compute is done in parallel, the bytes that two workers sent travel at 1 Gbit/s one after the other, and the rest stays on one machine.
+compute is done in parallel, the bytes that two workers sent travel at 1 Gbit/s one after the other, and the rest stays on one
+machine.
 """
 
 from __future__ import annotations
