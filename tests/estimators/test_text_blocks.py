@@ -172,3 +172,16 @@ def test_a_worker_that_dies_between_two_steps_costs_time_and_a_scheduler_a_sente
             faults.append(cluster.close)
             with pytest.raises(UsageError, match="the Dask scheduler or its workers are gone"):
                 model.fit(texts, TWO)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:6 of 2605 documents have no known word")
+def test_reviews_of_films_give_the_labels_and_the_coefficients_of_one_machine(monkeypatch, real_data):
+    monkeypatch.setattr(learning, "ENOUGH_TO_CHOOSE", 3000)
+    table = pd.read_parquet(real_data / "movie_snippets_vader.parquet")
+    learned, fresh = table[:8000], table[8000:]
+    here = TextClassifier(random_state=0).fit(learned["text"], learned["label"])
+    with dask.config.set(scheduler="sync"):
+        there = TextClassifier(random_state=0).fit(partitions(learned["text"], [3000, 5000]), learned["label"])
+    assert_same(there, here)
+    np.testing.assert_array_equal(there.predict(fresh["text"]), here.predict(fresh["text"]))
