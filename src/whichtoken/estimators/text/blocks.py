@@ -7,6 +7,7 @@ depends on the partitions and not on the workers. What a lost worker held is com
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -113,8 +114,9 @@ def compute_for_fit(*parts: Any, names: Sequence[Any] = (), verb: str = "compute
     import dask
 
     try:
-        # the labels are part of the graph, so that a worker that takes over has them
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+        with warnings.catch_warnings():
+            # the labels are part of the graph, so that a worker that takes over has them
+            warnings.filterwarnings("ignore", "Sending large graph")
             return getattr(dask, verb)(*parts)
     except KeyError as error:
         if error.args[0] not in names:
