@@ -42,7 +42,7 @@ def test_one_layer_is_what_its_formula_says(block):
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_padding_changes_nothing(block):
-    model = SentimentTransformer(20, 9, 8, 2, 2, 16, 0.0, block).eval()
+    model = SentimentTransformer(20, 9, 8, heads=2, layers=2, hidden=16, block=block).eval()
     codes = torch.randint(1, 20, (3, 5))
     padded = torch.cat([codes, torch.zeros(3, 4, dtype=torch.long)], dim=1)
     torch.testing.assert_close(model(padded), model(codes))
@@ -53,7 +53,7 @@ def test_padding_changes_nothing(block):
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_attention_is_a_distribution_over_tokens(block):
-    pictures = VisionTransformer(8, 3, 4, 10, 8, 2, 2, 16, block=block)
+    pictures = VisionTransformer(8, 3, 4, 10, 8, heads=2, layers=2, hidden=16, block=block)
     for attention in (
         SentimentTransformer(20, 9, 8, block=block).eval().token_attention(torch.randint(1, 20, (3, 9))),
         pictures.token_attention(torch.randn(3, 3, 8, 8)),
@@ -73,7 +73,7 @@ def test_projections_are_the_three_parts_of_every_layer():
 
 def test_picture_is_read_patch_by_patch():
     """Without positions a mean over patches does not see where a patch stands."""
-    model = VisionTransformer(4, 1, 2, 3, 8, 2, 1, 16)
+    model = VisionTransformer(4, 1, 2, 3, 8, heads=2, hidden=16)
     picture = torch.randn(1, 1, 4, 4)
     swapped = torch.cat([picture[:, :, 2:], picture[:, :, :2]], dim=2)
     assert not torch.allclose(model(picture), model(swapped))
@@ -90,7 +90,7 @@ def test_reading_a_review_is_learned():
     codes = rng.integers(3, 20, size=(200, 6))
     codes[:, 2] = rng.integers(1, 3, size=200)
     labels = torch.tensor(codes[:, 2] == 1, dtype=torch.float32)
-    model = SentimentTransformer(20, 6, 16, 2, 1, 32, 0.0)
+    model = SentimentTransformer(20, 6, 16, heads=2, hidden=32)
     optimizer = MirrorDescent(model.parameters(), 0.1, p=1.1)
     for _ in range(60):
         optimizer.zero_grad()

@@ -97,14 +97,15 @@ def optimizer(method: str, parameters: Iterable[Tensor], lr: float) -> torch.opt
 
 
 def train_transformer(
-    build: Callable[[], TransformerT], point: Any, task: TrainingTask, rng: np.random.Generator
+    build: Callable[..., TransformerT], point: Any, task: TrainingTask, rng: np.random.Generator
 ) -> tuple[TransformerT, dict[str, Any]]:
-    """A transformer trained as the point says, with its accuracies and the sparsity of its weights."""
+    """A transformer of the sizes and training that the point says, with its accuracies and the sparsity of its weights."""
     import torch
 
+    sizes = {name: getattr(point, name) for name in ("width", "heads", "layers", "hidden", "dropout")}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**63)))
-        model = build().to(device())
+        model = build(**sizes).to(device())
         initial = {name: weights.clone() for name, weights in model.encoder.projections().items()}
         steps = optimizer(point.method, model.parameters(), point.lr)
         measured = train_classifier(model, steps, task, epochs=point.epochs, batch=point.batch, rng=rng)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -86,13 +86,7 @@ class ReviewGeometries(Claim[Point], table=TABLE):
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
 
         codes, task = _task(point, rng)
-
-        def build() -> mirror_descent.SentimentTransformer:
-            return mirror_descent.SentimentTransformer(
-                len(codes), point.length, point.width, point.heads, point.layers, point.hidden, point.dropout,
-                point.block,
-            )  # fmt: skip
-
+        build = partial(mirror_descent.SentimentTransformer, len(codes), point.length, block=point.block)
         model, measured = comparison.train_transformer(build, point, task, rng)
         return measured | _pivot_scores(model, codes)
 

@@ -10,6 +10,7 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -61,13 +62,7 @@ class Vision(Claim[Point], table=TABLE):
         from whichtoken.theory.mirror_descent.transformers import VisionTransformer
 
         task = _task(point, rng)
-
-        def build() -> VisionTransformer:
-            return VisionTransformer(
-                point.side, task.train.inputs.shape[1], point.patch, CLASSES, point.width, point.heads, point.layers,
-                point.hidden, point.dropout,
-            )  # fmt: skip
-
+        build = partial(VisionTransformer, point.side, task.train.inputs.shape[1], point.patch, CLASSES)
         _, measured = comparison.train_transformer(build, point, task, rng)
         return measured
 

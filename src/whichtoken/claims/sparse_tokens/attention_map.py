@@ -85,24 +85,21 @@ class AmplifiedTokens(Claim[Point], table=TABLE):
 
     def judge(self, rows: Rows[Point]) -> Checks:
         points = list(each_point(rows))
-        early = [(point, runs) for point, runs in points if point.positions == "early"]
+        anywhere, early = ([both for both in points if both[0].positions == law] for law in POSITIONS)
         for criterion, turned_away in ((TABLE.prefers, False), (TABLE.avoids, True)):
             for point, runs in points:
                 if _turns_away(runs) == turned_away:
                     yield criterion.part(_name(point), _words(point), runs.values("amplification"), on=runs)
-        for criterion, quantity, what in (
-            (TABLE.mass, "amplification", ""), (TABLE.error, "test_error", ""), (TABLE.elsewhere, "amplification", "mass"),
-            (TABLE.elsewhere, "test_error", "error"),
-        ):  # fmt: skip
-            for point, runs in points:
-                if (criterion is TABLE.elsewhere) == (point.positions == "early"):
-                    label, words = (
-                        (f"{what}.{_name(point)}", f"{what}: {_words(point)}")
-                        if what
-                        else (_name(point), _words(point))
-                    )
-                    expected = as_predicted(runs, quantity, relative=TOLERANCES[quantity])
-                    yield criterion.part(label, words, runs.values(quantity), on=runs, **expected)
+        for criterion, judged, quantity, label, words in (
+            (TABLE.mass, anywhere, "amplification", "", ""),
+            (TABLE.error, anywhere, "test_error", "", ""),
+            (TABLE.elsewhere, early, "amplification", "mass.", "mass: "),
+            (TABLE.elsewhere, early, "test_error", "error.", "error: "),
+        ):
+            for point, runs in judged:
+                expected = as_predicted(runs, quantity, relative=TOLERANCES[quantity])
+                measured = runs.values(quantity)
+                yield criterion.part(label + _name(point), words + _words(point), measured, on=runs, **expected)
         # a linear model has no temperature: one run of each task is enough
         tasks = {task_code(point): (point, runs) for point, runs in reversed(early)}
         for point, runs in reversed(tasks.values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +28,21 @@ class TokenEncoder(nn.Module):
     (torch.Size([3, 8]), torch.Size([3, 5]))
     """
 
-    def __init__(self, width: int, heads: int, layers: int, hidden: int, dropout: float, block: str) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int = 2,
+        layers: int = 1,
+        hidden: int = 128,
+        dropout: float = 0.0,
+        block: str = "pre-mean",
+    ) -> None:
         super().__init__()
         if block not in ("pre-mean", "post-cls"):
             raise ValueError(f"block={block!r} must be pre-mean or post-cls")
         if width % heads:
             raise ValueError(f"width={width} must be a multiple of heads={heads}")
-        self.mean = block == "pre-mean"
+        self.mean, self.dropout = block == "pre-mean", dropout
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(
                 width, heads, hidden, dropout, "gelu", batch_first=True, norm_first=self.mean, bias=False
@@ -93,7 +101,9 @@ class SentimentTransformer(nn.Module):
         Number of token codes; code 0 is padding.
     length : int
         Longest text, in tokens.
-    width, heads, layers, hidden, dropout, block : as in `TokenEncoder`
+    width : int, default=64
+        Of a token.
+    **layers : as in `TokenEncoder`
         The layers.
 
     Examples
@@ -105,23 +115,13 @@ class SentimentTransformer(nn.Module):
     torch.Size([1])
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        length: int,
-        width: int = 64,
-        heads: int = 2,
-        layers: int = 1,
-        hidden: int = 128,
-        dropout: float = 0.2,
-        block: str = "pre-mean",
-    ) -> None:
+    def __init__(self, vocabulary: int, length: int, width: int = 64, **layers: Any) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
         nn.init.normal_(self.embedding.weight, std=width**-0.5)  # torch's tokens of norm width**0.5 learn slowly
         self.positions = nn.Parameter(0.02 * torch.randn(length, width))
-        self.dropout = nn.Dropout(dropout)
-        self.encoder = TokenEncoder(width, heads, layers, hidden, dropout, block)
+        self.encoder = TokenEncoder(width, **layers)
+        self.dropout = nn.Dropout(self.encoder.dropout)
         self.readout = nn.Linear(width, 1, bias=False)
 
     def forward(self, codes: Tensor) -> Tensor:
@@ -155,7 +155,9 @@ class VisionTransformer(nn.Module):
         Side of a patch; it divides `side`.
     classes : int
         Number of classes.
-    width, heads, layers, hidden, dropout, block : as in `TokenEncoder`
+    width : int, default=64
+        Of a token.
+    **layers : as in `TokenEncoder`
         The layers.
 
     Examples
@@ -167,27 +169,15 @@ class VisionTransformer(nn.Module):
     (torch.Size([2, 3]), torch.Size([2, 5]))
     """
 
-    def __init__(
-        self,
-        side: int,
-        channels: int,
-        patch: int,
-        classes: int,
-        width: int = 64,
-        heads: int = 4,
-        layers: int = 2,
-        hidden: int = 128,
-        dropout: float = 0.0,
-        block: str = "pre-mean",
-    ) -> None:
+    def __init__(self, side: int, channels: int, patch: int, classes: int, width: int = 64, **layers: Any) -> None:
         super().__init__()
         if side % patch:
             raise ValueError(f"patch={patch} must divide side={side}")
         self.patches = nn.Conv2d(channels, width, patch, stride=patch)
         self.cls = nn.Parameter(0.02 * torch.randn(width))
         self.positions = nn.Parameter(0.02 * torch.randn((side // patch) ** 2 + 1, width))
-        self.dropout = nn.Dropout(dropout)
-        self.encoder = TokenEncoder(width, heads, layers, hidden, dropout, block)
+        self.encoder = TokenEncoder(width, **layers)
+        self.dropout = nn.Dropout(self.encoder.dropout)
         self.readout = nn.Linear(width, classes, bias=False)
 
     def forward(self, pictures: Tensor) -> Tensor:
