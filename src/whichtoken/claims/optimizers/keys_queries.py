@@ -54,16 +54,14 @@ class KeysQueries(Claim[Point], table=TABLE):
     def judge(self, rows: Rows[Point]) -> Checks:
         own, none = [], []
         for name, runs in group_by(rows.where(depth=2), "method"):
-            if norm := TRAINED[name]["norm"]:
-                yield (TABLE.nuclear if norm == "nuclear" else TABLE.spectral)(mean_of_runs(runs, _lead), on=runs)
-                own.append(
-                    TABLE.own.part(
-                        name, f"{TRAINED[name]['words']}, {norm} margin", resampled_runs(runs, _own_share), on=runs
-                    )
-                )
+            words, norm = TRAINED[name]["words"], TRAINED[name]["norm"]
+            if norm:
+                yield TABLE[norm](mean_of_runs(runs, _lead), on=runs)
+                share = resampled_runs(runs, _own_share)
+                own.append(TABLE.own.part(name, f"{words}, {norm} margin", share, on=runs))
             else:
                 largest = mean_of_runs(runs, lambda row: max(row.measured["shares"].values()), failed=1.0)
-                none.append(TABLE.none.part(name, TRAINED[name]["words"], largest, on=runs))
+                none.append(TABLE.none.part(name, words, largest, on=runs))
         yield from (*own, *none)
         trained = rows.where(method="gd")
         for shallow, deep in pairwise(sorted(trained.levels("depth"))):

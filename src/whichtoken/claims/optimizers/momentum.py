@@ -63,15 +63,12 @@ class Momentum(Claim[Point], table=TABLE):
         }
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        for criterion, problem in ((TABLE.linear, "linear"), (TABLE.decaying, "random")):
+        for criterion, problem, sample in (
+            (TABLE.linear, "linear", mean_of_runs), (TABLE.decaying, "random", resampled_runs)
+        ):  # fmt: skip
             for (method, momentum), runs in group_by(rows.where(problem=problem, lr_power=0.5), "method", "momentum"):
-                ends = (
-                    mean_of_runs(runs, _end_of_decay)
-                    if criterion is TABLE.linear
-                    else resampled_runs(runs, _end_of_decay)
-                )
                 words = f"{method}, momentum {momentum:g}, {norm_name(METHODS[method].norm)} margin"
-                yield criterion.part(f"{method}.m{momentum:g}", words, ends, on=runs)
+                yield criterion.part(f"{method}.m{momentum:g}", words, sample(runs, _end_of_decay), on=runs)
         for (method, momentum, lr), runs in group_by(
             rows.where(problem="random", lr_power=0.0), "method", "momentum", "lr"
         ):

@@ -137,17 +137,13 @@ class Alignment(Claim[Point], table=TABLE):
                     yield TABLE.figure.part(
                         label, f"{what}: {_words(point)}", runs.values(quantity), on=runs, **expected
                     )
-        for criterion, measured, quantity, applies in (
-            (TABLE.cosine, "adjusted_alignment", "alignment", _is_of_the_source),
-            (TABLE.corrected, "adjusted_alignment", "alignment", lambda point: point.bias_correction),
-            (
-                TABLE.large_first_step,
-                "adjusted_alignment",
-                "alignment",
-                lambda point: point.lr_readout != tasks.LEARNING_RATE,
-            ),
-            (TABLE.raw, "alignment", "alignment", lambda point: True),
-            (TABLE.norm, "adjusted_norm", "query_norm", lambda point: True),
+        adjusted = "adjusted_alignment", "alignment"  # what is measured, and its prediction
+        for criterion, (measured, quantity), applies in (
+            (TABLE.cosine, adjusted, _is_of_the_source),
+            (TABLE.corrected, adjusted, lambda point: point.bias_correction),
+            (TABLE.large_first_step, adjusted, lambda point: point.lr_readout != tasks.LEARNING_RATE),
+            (TABLE.raw, ("alignment", "alignment"), lambda point: True),
+            (TABLE.norm, ("adjusted_norm", "query_norm"), lambda point: True),
         ):
             for point, runs in points:
                 if applies(point):

@@ -103,12 +103,9 @@ class Capacity(Claim[Point], table=TABLE):
             runs, all_tokens, mean_tokens = _both(task, ALL_TOKENS, POOLED)
             if len(all_tokens):
                 length = runs[0].point.length
-                values, tolerance = (
-                    ratio_of_means(all_tokens, mean_tokens),
-                    length * max(_room(row.point) for row in runs),
-                )
-                known = {"value": float(length), "tolerance": tolerance}
-                yield TABLE.times_length.part(f"L{length}{ending}", f"{length} tokens", values, on=runs, **known)
+                known = {"value": float(length), "tolerance": length * max(_room(row.point) for row in runs)}
+                ratio = ratio_of_means(all_tokens, mean_tokens)
+                yield TABLE.times_length.part(f"L{length}{ending}", f"{length} tokens", ratio, on=runs, **known)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -71,12 +71,9 @@ class ProofSteps(Claim[Point], table=TABLE):
             yield TABLE.bound(Worst(rows.values(name).max()), name=name.replace("_", "-"), what=what)
         yield TABLE.span(Worst(rows.values("off_span").max()))
         yield TABLE.full_rank(every_run(rows, "full_rank"))
-        for criterion, name in (
-            (TABLE.unique, "solutions_apart"),
-            (TABLE.late_pairs, "over_bound"),
-            (TABLE.slopes, "slope_ratio"),
-        ):
-            yield criterion(Worst(rows.values(name).max()))
+        yield TABLE.unique(Worst(rows.values("solutions_apart").max()))
+        yield TABLE.late_pairs(Worst(rows.values("over_bound").max()))
+        yield TABLE.slopes(Worst(rows.values("slope_ratio").max()))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
