@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 from scipy.stats import ortho_group
 
 from whichtoken.margin import joint_limit, key_query_svm
+from whichtoken.margin.extreme import TO_THE_BOUNDARY, lowest_eigenvalue
 from whichtoken.norms import dual_exponent, power_norm
 
 EXPONENTS = (1, 1.1, 1.5, 3, 10, np.inf)
@@ -70,6 +71,17 @@ def test_rows_left_out_by_mistake_come_back(p, loose, monkeypatch):
         certificate = key_query_svm(*planted(12, 6, 8), p=p, norm=norm)
         assert certificate.status == "optimal", norm
         assert certificate.gap <= 1e-9
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 80])
+def test_length_of_a_step_is_known_to_less_than_it_keeps_of_the_boundary(size):
+    rng = np.random.default_rng(size)
+    for _ in range(20):
+        matrix, root = rng.standard_normal((size, size)), rng.uniform(0.1, 10, size)
+        symmetric = matrix + matrix.T
+        lowest = np.linalg.eigvalsh(symmetric * np.outer(root, root))[0]
+        found = lowest_eigenvalue(symmetric, root)
+        assert lowest - 1e-12 * abs(lowest) <= found <= lowest + (1 - TO_THE_BOUNDARY) / 2 * abs(lowest)
 
 
 @pytest.mark.parametrize("p", [1, 4, np.inf])

@@ -21,13 +21,16 @@ the singular vectors of P_12 relative to P_11 and P_22, H couples only E_ij with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import solve_triangular
 from scipy.optimize import linprog
 
 from whichtoken.margin.certificate import OPTIMAL_GAP
@@ -38,9 +41,11 @@ from whichtoken.norms import Vector
 ITERATIONS, PATIENCE = 60, 4
 SPARE = 0.1  # share of the promised gap at which to stop, if that is not far below it
 TO_THE_BOUNDARY, FARTHEST = 0.95, 1e3  # of steps; matrices stall from 0.99 on
-FACES = 5e-2, 5e-3, 5e-4  # gaps at which rows are left out
+CENTERING, CORRECTIONS = 0.03, 3  # share of the products that a step leaves; Newton directions after the first
+FACES = 2e-1, 2e-2, 2e-3, 2e-4  # gaps at which rows are chosen anew
 LOOSE = 0.01  # those with multipliers below so much of their slack, both over the largest at the first of these gaps
-REFINED = 1e-3  # gap below which Newton's equations need their residuals
+REFINED = 1e-5  # gap below which Newton's equations need their residuals
+LANCZOS, EXHAUSTED = 25, 1e-12  # iterations; a next direction of this size, relative to the matrix, is rounding
 OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
@@ -119,22 +124,28 @@ def minimal_extreme_norm(
 ) -> Solution:
     """Minimal norm weights for unit rows, p = 1 or p = inf, from the Euclidean solution.
 
-    `make_pair` puts any Y and a V inside the ball into a pair. Rows that are clearly not tight are left out at the end, unless
-    the solution without them turns out not to be one with them.
+    `make_pair` puts any Y and a V inside the ball into a pair. Rows that are clearly not tight are left out; at each of `FACES`
+    all are looked at again, and at the end, when all are used from the last of these points, or from the first, if need be.
     """
     with np.errstate(all="ignore"):  # a solve that breaks down returns its best pair, which is judged by its gap
-        point = whole = _follow(_starting_point(rows, start, norm, make_pair), FACES[0])
-        kept, scale = np.arange(len(rows)), whole.multipliers.max() / whole.slack.max()
-        for goal in (*FACES[1:], gap):
-            likely = point.rows.free | (point.multipliers > LOOSE * scale * point.slack)
-            kept, point = kept[likely], _follow(point.subset(likely), goal)
-        multipliers = np.zeros(len(rows))
-        multipliers[kept] = point.multipliers
-        solution = Solution(point.weights, multipliers)
-        if duality_gap(rows, norm, solution) <= gap:
-            return solution
-        point = _follow(whole, gap)
-    return Solution(point.weights, point.multipliers)
+        first = whole = _starting_point(rows, start, norm, make_pair)
+        likely, scale = np.ones(len(rows), dtype=bool), 0.0
+        for goal in FACES:
+            whole = whole.follow_rows(_follow(whole.subset(likely), goal), likely)
+            scale = scale or whole.multipliers.max() / whole.slack.max()
+            # a row without a demand stays: no scaling of the weights would mend it
+            ratios = np.where(rows.rhs > 0, whole.multipliers / whole.slack, np.inf)
+            likely = ratios >= min(LOOSE * scale, ratios[rows.rhs > 0].max())
+        best, width = start, np.inf
+        for begin, kept in ((whole, likely), (whole, likely | True), (first, likely | True)):
+            point, multipliers = _follow(begin.subset(kept), gap), np.zeros(len(rows))
+            multipliers[kept] = point.multipliers
+            solution = Solution(point.weights, multipliers)
+            if (reached := duality_gap(rows, norm, solution)) < width:
+                best, width = solution, reached
+            if width <= gap:
+                break
+    return best
 
 
 def _follow(point: _Point, gap: float) -> _Point:
@@ -199,6 +210,14 @@ class _Point:
     def subset(self, kept: NDArray[np.bool_]) -> _Point:
         """The same point with fewer rows."""
         return replace(self, rows=self.rows.subset(kept), multipliers=self.multipliers[kept], slack=self.slack[kept])
+
+    def follow_rows(self, point: _Point, kept: NDArray[np.bool_]) -> _Point:
+        """All rows at a point of the kept ones; the others get the slack they have there, and its central multipliers."""
+        slack = self.rows.apply(point.weights) - point.level * self.rows.rhs
+        slack = np.maximum(slack, point.complementarity / point.multipliers.max())
+        multipliers = point.complementarity / slack
+        multipliers[kept], slack[kept] = point.multipliers, point.slack
+        return replace(self, pair=point.pair, multipliers=multipliers, slack=slack, level=point.level)
 
 
 def _starting_point(
@@ -285,26 +304,35 @@ class _System:
 
 @dataclass(frozen=True)
 class _Step:
-    """A Newton direction, and how far each side can go along it."""
+    """A Newton direction."""
 
+    point: _Point
     pair: EntryStep | MatrixStep
     by_multiplier: Vector
     by_slack: Vector
     by_level: float
-    longest: tuple[float, float]  # on the side of Y, on that of V
+
+    @cached_property
+    def lengths(self) -> tuple[float, float]:
+        """How far to go along it, on the side of Y and on that of V: not quite to the boundary."""
+        point, inequality = self.point, ~self.point.rows.free
+        multiplier_step = longest_step(self.by_multiplier[inequality] / point.multipliers[inequality])
+        slack_step = longest_step(self.by_slack[inequality] / point.slack[inequality])
+        with_y, with_v = (slack_step, multiplier_step) if point.norm.p == 1 else (multiplier_step, slack_step)
+        on_y, on_v = self.pair.longest
+        return min(1.0, TO_THE_BOUNDARY * min(on_y, with_y)), min(1.0, TO_THE_BOUNDARY * min(on_v, with_v))
 
 
 def _advance(point: _Point) -> _Point:
-    """One step of Mehrotra's predictor-corrector method."""
-    system = _System(point)
-    guess = _newton(point, system, 0.0, 0.0, 0.0)
-    on_y, on_v = (min(1.0, step) for step in guess.longest)
-    multipliers, slack = _move_rows(point, guess, on_y, on_v)
-    left_over = guess.pair.product_sum(on_y, on_v) + float(multipliers @ slack)
-    ratio = min(1.0, max(left_over / (point.complementarity * point.degree), 0.0))
-    target = point.complementarity * ratio**3
-    step = _newton(point, system, target, guess.pair.cross, guess.by_multiplier * guess.by_slack)
-    on_y, on_v = (min(1.0, TO_THE_BOUNDARY * longest) for longest in step.longest)
+    """One step of a predictor-corrector method whose corrections are repeated as long as the step gets longer."""
+    system, target = _System(point), CENTERING * point.complementarity
+    step, reached = _newton(point, system, target, 0.0, 0.0), 0.0
+    for _ in range(CORRECTIONS):
+        corrected = _newton(point, system, target, step.pair.cross, step.by_multiplier * step.by_slack)
+        if not sum(corrected.lengths) > reached:
+            break
+        step, reached = corrected, sum(corrected.lengths)
+    on_y, on_v = step.lengths
     multipliers, slack = _move_rows(point, step, on_y, on_v)
     pair, level = step.pair.move(on_y, on_v), point.level + on_v * step.by_level
     return replace(point, pair=pair, multipliers=multipliers, slack=slack, level=level)
@@ -322,12 +350,7 @@ def _newton(point: _Point, system: _System, target: float, cross: Vector | float
     products = np.where(inequality, target - point.multipliers * point.slack - row_cross, 0.0)
     missing = point.pair.product_gap(target, cross)
     by_v, by_multiplier, by_slack, by_level = system.newton(point.pair.constant(missing), products)
-    pair = point.pair.step(missing, by_v)
-    multiplier_step = longest_step(by_multiplier[inequality] / point.multipliers[inequality])
-    slack_step = longest_step(by_slack[inequality] / point.slack[inequality])
-    with_y, with_v = (slack_step, multiplier_step) if point.norm.p == 1 else (multiplier_step, slack_step)
-    longest = min(pair.longest[0], with_y), min(pair.longest[1], with_v)
-    return _Step(pair, by_multiplier, by_slack, by_level, longest)
+    return _Step(point, point.pair.step(missing, by_v), by_multiplier, by_slack, by_level)
 
 
 def longest_step(relative_change: Vector) -> float:
@@ -413,10 +436,6 @@ class EntryStep:
         """Lengths at which Y and V meet the boundary."""
         return longest_step(self.by_x / self.pair.x), longest_step(self.by_z / self.pair.z)
 
-    def product_sum(self, on_y: float, on_v: float) -> float:
-        """Sum of the products after steps of these lengths."""
-        return float(np.sum((self.pair.x + on_y * self.by_x) * (self.pair.z + on_v * self.by_z)))
-
     def move(self, on_y: float, on_v: float) -> EntryPair:
         return EntryPair(self.pair.x + on_y * self.by_x, self.pair.v - on_v * self.by_z[0])
 
@@ -449,7 +468,8 @@ class MatrixPair:
 
     @property
     def products(self) -> float:
-        return float(np.sum(self._values**2))
+        """The trace of X Z."""
+        return float(np.trace(self.x) / 2 - self.y @ self.v)
 
     def product_gap(self, target: float, cross: Vector | float) -> Vector:
         """The scaled dX + dZ that brings X Z to the target."""
@@ -559,20 +579,32 @@ class MatrixStep:
     @cached_property
     def longest(self) -> tuple[float, float]:
         root = 1 / np.sqrt(self.values)
-        outer = np.outer(root, root)
-        lowest = (
-            lapack.dsyevr(scaled * outer, compute_v=0, range="I", il=1, iu=1)[0][:1]
-            for scaled in (self.scaled_x, self.scaled_z)
-        )
-        on_y, on_v = map(longest_step, lowest)
+        on_y, on_v = (longest_step(lowest_eigenvalue(scaled, root)) for scaled in (self.scaled_x, self.scaled_z))
         return on_y, on_v
-
-    def product_sum(self, on_y: float, on_v: float) -> float:
-        values = np.diag(self.values)
-        return float(np.sum((values + on_y * self.scaled_x) * (values + on_v * self.scaled_z)))
 
     def move(self, on_y: float, on_v: float) -> MatrixPair:
         return self.pair.move(on_y * self.scaled_x, on_v * self.by_v)
+
+
+@njit(cache=True, nogil=True)
+def lowest_eigenvalue(matrix: NDArray[Any], root: NDArray[Any]) -> Any:
+    """Of diag(root) M diag(root), from above, by the method of Lanczos: off by much less than a step keeps of the boundary."""
+    size, steps = len(matrix), min(len(matrix), LANCZOS)
+    tridiagonal = np.zeros((steps, steps))
+    before, vector = np.zeros(size), np.where(np.arange(size) % 3 == 0, 1.0, -1.0) / math.sqrt(size)
+    for k in range(steps):
+        image = root * np.dot(matrix, root * vector)
+        tridiagonal[k, k] = np.dot(image, vector)
+        if k + 1 == steps:
+            break
+        image -= tridiagonal[k, k] * vector + tridiagonal[k - 1, k] * before
+        length = math.sqrt(np.dot(image, image))
+        if length <= EXHAUSTED * np.abs(tridiagonal).max():
+            steps = k + 1
+            break
+        tridiagonal[k, k + 1] = tridiagonal[k + 1, k] = length
+        before, vector = vector, image / length
+    return np.linalg.eigvalsh(np.ascontiguousarray(tridiagonal[:steps, :steps]))[0]
 
 
 def matrix_pair(y: Vector, v: Vector) -> MatrixPair:

@@ -45,7 +45,7 @@ Outcome = TypeVar("Outcome", Solution, Solution | Farkas)
 # Up to so many rows are simply all used; of more, the most violated ones are added in portions of this size.
 EUCLIDEAN_PORTION, INTERIOR_PORTION = 1024, 512
 ROUNDS = 30
-START = 1e-2  # violation, relative to the demands, of a Euclidean solution from which another norm starts
+START = 3e-2  # violation, relative to the demands, of a Euclidean solution from which another norm starts
 # Where the interior-point method is used, and where the linear program at the nearer end is close enough to be tried.
 SMOOTH, NEAR_ENDS = (1.002, 500.0), (1.02, 50.0)
 VIOLATED = 1e-12
