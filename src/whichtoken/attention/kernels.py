@@ -29,6 +29,7 @@ EXACT: dict[str, Any] = {"nogil": True, "forceinline": True, "fastmath": False, 
 
 # a kernel that passes it must not be compiled with `ninf` (fastmath=True): infinities are then undefined
 NO_NULL = -math.inf
+VANISHED = -746.0  # exponentials are zero from here on, and take three times as long
 
 
 @njit(**EXACT)
@@ -61,7 +62,8 @@ def weigh(scores: Any, tokens: Any, amounts: Any, log_null: float, shares: Any) 
     for t in range(size):
         share = 0.0
         if amounts is None:
-            share = math.exp(np.float64(scores[place(tokens, t)]) - peak)
+            gap = np.float64(scores[place(tokens, t)]) - peak
+            share = 0.0 if gap <= VANISHED else math.exp(gap)
         elif amounts[t] > 0:
             share = amounts[t] * math.exp(np.float64(scores[place(tokens, t)]) - peak)
         shares[t] = share

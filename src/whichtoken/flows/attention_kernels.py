@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from whichtoken.attention.kernels import NO_NULL, lead, shortfall_of, weigh
+from whichtoken.attention.kernels import NO_NULL, VANISHED, lead, shortfall_of, weigh
 from whichtoken.flows.mirror_steps import FLOW, LOG_HUGE, PLAIN, advance, later, log_length, primal
 
 
@@ -81,7 +81,7 @@ def descend(
     return log_unit, decoder_log_unit, log_time, selected, last_change
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def weight_gradient(
     tokens: Any, queries: Any, gamma: Any, log_gamma: float, weights: Any, log_size: float, log_slope: Any, selected: Any,
     attention: Any, log_slopes: Any,
@@ -116,10 +116,13 @@ def weight_gradient(
         return np.zeros(dim * dim), 0.0
     moves = np.zeros((sequences, dim))
     for i in range(sequences):
+        winner = selected[i]
         for t in range(length):
-            factor = signs[i, t] * math.exp(log_pulls[i, t] - largest)
-            for j in range(dim):
-                moves[i, j] += factor * (tokens[i, t, j] - tokens[i, selected[i], j])
+            log_pull = log_pulls[i, t] - largest
+            if log_pull > VANISHED:  # few are, once tokens have won
+                factor = signs[i, t] * math.exp(log_pull)
+                for j in range(dim):
+                    moves[i, j] += factor * (tokens[i, t, j] - tokens[i, winner, j])
     return np.dot(moves.T, queries).ravel(), largest + log_gamma - math.log(sequences)
 
 
@@ -148,7 +151,7 @@ def _token_scores(tokens: Any, labels: Any, decoder: Any, gamma: Any) -> None:
             gamma[i, t] = labels[i] * score
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _attend(
     tokens: Any, key: Any, gamma: Any, size: float, gamma_size: float, log_slope: Any, log_pulls: Any, signs: Any,
     attention: Any,
