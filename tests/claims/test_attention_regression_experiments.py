@@ -18,7 +18,7 @@ from whichtoken.theory.attention_regression import gram_rate
         ("convergence", "setting", "'population', 'tokens' or 'rate'"),
         ("convergence", "start", "'same' or 'own'"),
         ("ablation", "variant", "'full', 'no-gram', .* or 'no-preconditioner'"),
-        ("ablation", "start", "'spectral', 'random', 'saddle', 'flipped' or 'unbalanced'"),
+        ("ablation", "start", "'spectral', 'random', 'saddle', 'rank-one', 'flipped' or 'unbalanced'"),
     ],
 )
 def test_unknown_choices_are_refused_before_anything_runs(name, field, accepted):

@@ -26,7 +26,7 @@ Variant = Literal[
     "full", "no-gram", "no-gram-no-penalty", "no-balance", "no-damping", "no-damping-no-backtracking", "no-backtracking",
     "no-renormalization", "no-centering", "no-preconditioner",
 ]  # fmt: skip
-Start = Literal["spectral", "random", "saddle", "flipped", "unbalanced"]
+Start = Literal["spectral", "random", "saddle", "rank-one", "flipped", "unbalanced"]
 # settings without a part, and what that is called
 VARIANTS: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "full": ({}, "full method"),
@@ -42,8 +42,8 @@ VARIANTS: Mapping[str, tuple[Mapping[str, Any], str]] = {
 }
 
 STARTS: Mapping[Start, str] = {
-    "spectral": "spectral start", "random": "random start", "saddle": "start at a saddle", "flipped": "start with wrong signs",
-    "unbalanced": "unbalanced random start",
+    "spectral": "spectral start", "random": "random start", "saddle": "start at a saddle",
+    "rank-one": "start at a saddle of rank one", "flipped": "start with wrong signs", "unbalanced": "unbalanced random start",
 }  # fmt: skip
 UNPENALIZED: Variant = "no-gram-no-penalty"
 SUCCESS = 2.0  # times the predicted floor
@@ -142,8 +142,8 @@ class Ablation(Claim[Point], table=TABLE):
 
 
 def _start(name: Start, P: Any, Q: Any) -> tuple[Any, Any]:
-    """The start as it is, with its columns scaled against each other, with its weakest direction removed (a saddle of the limit)
-    or of the wrong sign.
+    """The start as it is, or with its columns scaled against each other; without its weakest direction, or with nothing but its
+    strongest (saddles of the limit); or with its weakest direction of the wrong sign.
 
     A flipped direction gives the map a determinant of the wrong sign: descent has to pass through a singular map.
     """
@@ -152,12 +152,12 @@ def _start(name: Start, P: Any, Q: Any) -> tuple[Any, Any]:
     if name == "unbalanced":
         factors = np.geomspace(1 / IMBALANCE, IMBALANCE, P.shape[1])
         return P * factors, Q / factors
-    weakest = int(np.argmin(np.linalg.norm(P, axis=0)))
-    P = P.copy()
-    P[:, weakest] *= -1.0
-    if name == "saddle":
-        Q = Q.copy()
-        P[:, weakest] = Q[:, weakest] = 0.0
+    lost = np.argsort(np.linalg.norm(P, axis=0))[: -1 if name == "rank-one" else 1]
+    P, Q = P.copy(), Q.copy()
+    if name == "flipped":
+        P[:, lost] *= -1.0
+    else:
+        P[:, lost] = Q[:, lost] = 0.0
     return P, Q
 
 
@@ -190,9 +190,9 @@ def _plain_descent(data: TrainingSet, objective: Any, P: Any, Q: Any) -> list[An
 
 
 def _escape_parts(rows: Rows[Point]) -> Checks:
-    """Whether a preconditioner helps to leave a saddle and random starts; where all arrive, nothing can be gained."""
+    """Whether a preconditioner helps to leave saddles and random starts; where all arrive, nothing can be gained."""
     kinds: Any = {"variant": "no-gram"}, {"variant": "no-preconditioner"}
-    for start in ("saddle", "random"):
+    for start in ("saddle", "rank-one", "random"):
         runs = rows_where(rows.where(start=start), lambda point: point.variant in ("no-gram", "no-preconditioner"))
         if runs.where(variant="no-preconditioner"):
             gains = [np.subtract(*pairs(some, "success", *kinds)) for _, some in group_by(runs, "condition")]
@@ -232,7 +232,7 @@ def _part_checks(rows: Rows[Point]) -> Checks:
 
 def _start_checks(rows: Rows[Point]) -> Checks:
     default, spectral = rows.where(start_samples=Point.start_samples), rows.where(start="spectral")
-    for start in ("random", "saddle", "flipped"):
+    for start in ("random", "saddle", "rank-one", "flipped"):
         if runs := default.where(start=start):
             yield TABLE.start.part(start, STARTS[start], Share(runs.values("success")), on=runs)
     yield from TABLE.full.each(default.where(start="spectral"), "condition", "k{:g}", CONDITION, _share_at_floor)

@@ -21,6 +21,7 @@ from whichtoken.lab import Measured, Rows
 
 HELD_OUT = 4000
 NEEDED = {"pairs": (2, 2), "triples": (3, 4), "induction": (3, 2)}  # layers, and heads, that are expected to do
+LONG = 6000  # steps
 TABLE = ClaimTable(__name__)
 
 
@@ -66,8 +67,12 @@ class Tuples(Claim[Point], table=TABLE):
 
     def judge(self, rows: Rows[Point]) -> Checks:
         sizes = "layers heads", "L{}.h{}", "{} layers, {} heads"
-        for task, runs in group_by(rows, "task"):
+        yield from TABLE.longer.each(rows.where(steps=LONG), "task", "{}", "{}", "correlation")
+        for task, runs in group_by(_usual_steps(rows), "task"):
             needed, several = NEEDED[task]
+            others = rows_where(runs, lambda point: point.dim != Point.dim)
+            yield from TABLE.width.each(others, "dim", "d{}", "{} dimensions", "correlation", task=task)
+            runs = runs.where(dim=Point.dim)
             for layers, some in ((needed - 1, TABLE.shallow), (needed, TABLE.follows), (needed + 1, TABLE.follows)):
                 same = rows_where(runs.where(layers=layers), lambda point, several=several: point.heads >= several)  # type: ignore[misc]
                 if layers > 1:
@@ -82,13 +87,22 @@ class Tuples(Claim[Point], table=TABLE):
             enough = runs.where(layers=needed)
             if {1, most := max(enough.levels("heads"), default=1)} <= set(enough.levels("heads")) and most > 1:
                 gain = np.subtract(*pairs(enough, "correlation", {"heads": most}, {"heads": 1}))
-                yield TABLE.heads.part(task, f"{task}, {most} heads", gain, on=enough)
+                yield TABLE.heads(gain, on=enough, task=task)
+                yield TABLE.one_head(enough.where(heads=1).values("correlation"), on=enough.where(heads=1), task=task)
 
     def judge_point(self, rows: Rows[Point]) -> Checks:
         yield TABLE.mostly(rows.values("correlation"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        for axes, task in zip(figure.subplots(1, len(NEEDED)), NEEDED, strict=True):
-            for heads, runs in group_by(rows.where(task=task), "heads"):
+        rows = _usual_steps(rows)
+        *each, last = figure.subplots(1, len(NEEDED) + 1)
+        for axes, (task, (needed, _)) in zip(each, NEEDED.items(), strict=True):
+            for heads, runs in group_by(rows.where(task=task, dim=Point.dim), "heads"):
                 plot_means(axes, runs, "layers", "correlation", f"C{heads}o-", f"{heads} heads")
             label_axes(axes, task, "layers", "correlation with the tuples", ylim=(0, 1.05), legend=bool(axes.lines))
+            plot_means(last, rows.where(task=task, layers=needed, heads=Point.heads), "dim", "correlation", "o-", task)
+        label_axes(last, "enough layers", "dimensions", log="x", ylim=(0, 1.05), legend=bool(last.lines))
+
+
+def _usual_steps(rows: Rows[Point]) -> Rows[Point]:
+    return rows_where(rows, lambda point: point.steps < LONG)
