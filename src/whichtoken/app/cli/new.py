@@ -45,6 +45,7 @@ def new_claim(
     folder.mkdir(parents=True, exist_ok=True)
     check_place(path)
     skeleton = Template((files("whichtoken.app.cli") / "claim.txt").read_text(encoding="utf-8"))
-    class_name = name.title().replace("_", "")
+    # a name that nothing else in the file has, whatever the claim is called: mean, point and grid are taken
+    class_name = name.title().replace("_", "") + "Claim"
     write_text(path, skeleton.substitute(id=id, folder=folder, code=found[1], class_name=class_name))
     say(f"wrote {path}\nnext: WHICHTOKEN_EXPERIMENTS={folder} whichtoken reproduce {id} --verbose")
