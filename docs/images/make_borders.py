@@ -40,6 +40,8 @@ MAPS = (
     ("group_sparse_samples", "group-sparse/finite-sample", "320rows", (), ("samples_per_variable", "scale"), {}),
     ("ablation_plain", *ABLATION, {"start": "random", "variant": "no-preconditioner"}),
     ("ablation_covariance", *ABLATION, {"start": "random"}),
+    ("ablation_saddle_plain", *ABLATION, {"start": "saddle", "variant": "no-preconditioner"}),
+    ("ablation_saddle", *ABLATION, {"start": "saddle"}),
     ("ablation_unpenalized", *ABLATION, {"start": "unbalanced", "variant": "no-gram-no-penalty"}),
     ("ablation_penalized", *ABLATION, {"start": "unbalanced"}),
     ("tuples", "trained-embeddings/tuples", "240rows", (), ("certainty", "steps"), {}),

@@ -11,7 +11,6 @@ Source  Open question 1 of Zhang, Meng, Cao, Transformer Learns Optimal Variable
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from whichtoken.lab import Measured, Predicted, Row, Rows, log_slope
 
 SHARE = 0.8  # of the stability bound along the path: learning rate of gradient descent
 ADAM_RATE = 0.01
-MAP_SAMPLES, MAP_STREAMS = 100, 2
+MAP_SAMPLES, MAP_STREAMS = 100, 10
 EVERY = 5  # steps between two looks at the attention
 EPSILONS = 1e-8, 1e-2  # of Adam: torch's, and one of the size of the noise in the gradients
 TABLE = ClaimTable(__name__)
@@ -77,9 +76,12 @@ class Depth(Claim[Point], table=TABLE):
         return model.measure(data, 2000, sample) | _half_time(path, EVERY * point.lr)
 
     def predict(self, point: Point) -> Predictions:
+        from scipy.stats import sem
+        from scipy.stats import t as student_t
+
         from whichtoken.claims.group_sparse._layers import layered_map
 
-        if point.start or point.optimizer == "adam" or self.missing:
+        if point.layers == 1 or point.start or point.optimizer == "adam" or self.missing:
             return {}
         found = []
         shape = (MAP_SAMPLES, point.groups, point.group_dim)
@@ -92,7 +94,8 @@ class Depth(Claim[Point], table=TABLE):
             found.append(numbers | _half_time(path.attention, point.lr))
         names = set.intersection(*map(set, found))
         columns = {name: [numbers[name] for numbers in found] for name in sorted(names)}
-        return {name: Predicted(np.mean(values), float(np.std(values))) for name, values in columns.items()}
+        quantile = student_t.ppf(0.975, MAP_STREAMS - 1)
+        return {name: Predicted(np.mean(values), quantile * sem(values)) for name, values in columns.items()}
 
     def judge(self, rows: Rows[Point]) -> Checks:
         descent = rows.where(optimizer="sgd")
@@ -108,8 +111,8 @@ class Depth(Claim[Point], table=TABLE):
             if len(runs.levels("groups")) > 1:
                 slope, power = log_slope(_timed_rows(runs), "groups", "half_time"), predicted_power(runs, "half_time")
                 yield TABLE.power.part(f"L{layers}", f"{layers} layers", slope, on=runs, value=power)
-        for criterion, name in ((TABLE.map, "attention"), (TABLE.alpha, "alpha")):
-            yield from criterion.each(deep, *where, partial(_measured_over_map, name=name))
+        for criterion, name, share in ((TABLE.map, "attention", 0.03), (TABLE.alpha, "alpha", 0.05)):
+            yield from criterion.each(deep, *where, name, predicted=name, relative=share)
         for criterion, name in ((TABLE.value, "value_cosine"), (TABLE.position, "position_cosine")):
             yield from criterion.each(deep, *where, name)
         adam = rows.where(optimizer="adam", epsilon=EPSILONS[0])
@@ -180,7 +183,3 @@ def _farthest(row: Row[Point]) -> float:
     """Attention of a later layer over 1/D, of the layer in which it is farthest from one."""
     ratios = [layer * row.point.groups for layer in row.measured["layers"][1:]]
     return float(max(ratios, key=lambda ratio: abs(ratio - 1)))
-
-
-def _measured_over_map(runs: Rows[Point], name: str) -> Array:
-    return np.array([row.measured[name] / row.predicted[name].value for row in runs if name in row.predicted])

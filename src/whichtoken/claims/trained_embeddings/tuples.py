@@ -21,7 +21,6 @@ from whichtoken.lab import Measured, Rows
 
 HELD_OUT = 4000
 NEEDED = {"pairs": (2, 2), "triples": (3, 4), "induction": (3, 2)}  # layers, and heads, that are expected to do
-LONG = 6000  # steps
 TABLE = ClaimTable(__name__)
 
 
@@ -67,8 +66,7 @@ class Tuples(Claim[Point], table=TABLE):
 
     def judge(self, rows: Rows[Point]) -> Checks:
         sizes = "layers heads", "L{}.h{}", "{} layers, {} heads"
-        yield from TABLE.longer.each(rows.where(steps=LONG), "task", "{}", "{}", "correlation")
-        for task, runs in group_by(_usual_steps(rows), "task"):
+        for task, runs in group_by(rows, "task"):
             needed, several = NEEDED[task]
             others = rows_where(runs, lambda point: point.dim != Point.dim)
             yield from TABLE.width.each(others, "dim", "d{}", "{} dimensions", "correlation", task=task)
@@ -94,7 +92,6 @@ class Tuples(Claim[Point], table=TABLE):
         yield TABLE.mostly(rows.values("correlation"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        rows = _usual_steps(rows)
         *each, last = figure.subplots(1, len(NEEDED) + 1)
         for axes, (task, (needed, _)) in zip(each, NEEDED.items(), strict=True):
             for heads, runs in group_by(rows.where(task=task, dim=Point.dim), "heads"):
@@ -102,7 +99,3 @@ class Tuples(Claim[Point], table=TABLE):
             label_axes(axes, task, "layers", "correlation with the tuples", ylim=(0, 1.05), legend=bool(axes.lines))
             plot_means(last, rows.where(task=task, layers=needed, heads=Point.heads), "dim", "correlation", "o-", task)
         label_axes(last, "enough layers", "dimensions", log="x", ylim=(0, 1.05), legend=bool(last.lines))
-
-
-def _usual_steps(rows: Rows[Point]) -> Rows[Point]:
-    return rows_where(rows, lambda point: point.steps < LONG)
