@@ -138,7 +138,7 @@ def _anchor(search: dict[str, Any]) -> str:
 
 def _headline(search: dict[str, Any]) -> str:
     if not search["held"]:
-        return "No check holds at the default."
+        return "No check holds at the default." if search["points"] else "The check at the default is undecided."
     return search["holds"] or f"No border was found for {search['searched']}."
 
 
@@ -151,7 +151,7 @@ def _section(name: str, search: dict[str, Any]) -> str:
     tried = (
         f"The search tried to break {held}. Searched: {search['searched']}; "
         if held
-        else "There was nothing to break: no check holds at the default. The search ended after "
+        else "There was nothing to break. The search ended after "
     )
     return "\n".join(
         [
