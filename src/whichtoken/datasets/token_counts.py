@@ -299,16 +299,19 @@ class NGramTable(Shown):
             grams.setdefault(len(parts), []).append((key, column))
         return {n: np.array(sorted(pairs), dtype=np.int64).T for n, pairs in grams.items()}
 
-    def count(self, sequences: TokenSequences) -> sparse.csr_array:
-        """How often each n-gram occurs in each text, (n, |S|)."""
+    def count(self, sequences: TokenSequences, *, small: bool = False) -> sparse.csr_array:
+        """How often each n-gram occurs in each text, (n, |S|), as int32, or if `small` as the smallest integers that do."""
         numbers = self._numbers(sequences.names)
         columns, counts, sizes = [], [], [np.zeros(1, np.int64)]
         for part in sequences.parts():
             block = self._find(part, numbers).count((len(part.lengths), len(self.vocabulary)))
             columns.append(block.indices)
-            counts.append(block.data)
+            counts.append(block.data.astype(np.min_scalar_type(block.data.max(initial=0))) if small else block.data)
             sizes.append(np.diff(block.indptr))
-        arrays = _join_and_clear(counts, np.int32), _join_and_clear(columns, np.int32), np.cumsum(np.concatenate(sizes))
+        starts = np.cumsum(np.concatenate(sizes))
+        # with starts of 64 bits, scipy would take 64 for the columns too
+        starts = starts.astype(np.int32) if starts[-1] <= LARGEST else starts
+        arrays = _join_and_clear(counts, np.int32), _join_and_clear(columns, np.int32), starts
         return sparse.csr_array(arrays, shape=(len(sequences.lengths), len(self.vocabulary)))
 
     def find(self, sequences: TokenSequences) -> Occurrences:

@@ -491,12 +491,12 @@ class StudyCurve:
     @classmethod
     def of_texts(cls, texts: Sequence[str], y: ArrayLike, model: Any = None, seed: int = 0) -> StudyCurve:
         """Cross-validate a pilot of texts; of copies, which would flatter it, one is kept."""
-        from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
+        from whichtoken.datasets.duplicates import duplicate_texts
         from whichtoken.datasets.word_split import split_words
         from whichtoken.estimators.text.classifier import TextClassifier
 
         split = split_words(texts)
-        kept = np.unique(duplicate_groups(text_signatures(split))[1], return_index=True)[1]
+        kept = np.unique(duplicate_texts(split)[1], return_index=True)[1]
         few = len(texts) - len(kept)
         repeat = "repeats" if few == 1 else "repeat"
         notes = (f"{pluralize(few, 'text')} of the pilot nearly {repeat} others: left out",)

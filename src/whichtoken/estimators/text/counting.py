@@ -221,7 +221,8 @@ class Vocabulary:
                 )
             names = with_words(names, known)
         vocabulary = cls(tokenizer, names)
-        counts = sequences.count(vocabulary.table) if distributed else vocabulary.table.count(sequences)
+        table = vocabulary.table
+        counts = sequences.count(table) if distributed else table.count(sequences, small=True)
         if vectors is not None:
             counts = collected(counts)
             counts.resize(counts.shape[0], len(names) + 1)
