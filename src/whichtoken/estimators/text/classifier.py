@@ -27,8 +27,9 @@ from whichtoken.estimators.common import (
     several_labels,
 )
 from whichtoken.estimators.text import learning
-from whichtoken.estimators.text.blocks import DaskRows, map_rows, sum_blocks
+from whichtoken.estimators.text.blocks import DaskRows, sum_blocks
 from whichtoken.estimators.text.counting import (
+    Amounts,
     Documents,
     Vocabulary,
     amounts_of,
@@ -232,6 +233,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
             texts = [text for text, keep in zip(texts, kept, strict=False) if keep]
             together = None if together is None else together[kept]
         codes = labels if several else encode_classes(labels, counts.shape[0], self.classes_)
+        del labels
         if self.threshold is not None and (len(self.classes_) > 2 or self.dim is not None):
             raise ValueError(
                 f"threshold={self.threshold!r} is for two classes and dim=None; y has {len(self.classes_)} classes"
@@ -400,7 +402,10 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         embedding: NDArray[np.float32] | None = None,
     ) -> Documents:  # fmt: skip
         """What a fit sees: the start of the attention is part of the amounts."""
-        amounts = map_rows(counts, amounts_of, self._log_counts, start)
+        if isinstance(counts, DaskRows):
+            amounts: Any = counts.map(amounts_of, self._log_counts, start)
+        else:
+            amounts = Amounts(counts, self._log_counts, start)
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, self.classes_[labels])
         return Documents(amounts, labels, weights, len(self.classes_), embedding)

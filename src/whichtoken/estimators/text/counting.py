@@ -45,7 +45,7 @@ MANY = 100  # distinct documents from which on copies do not count for min_df
 class Documents:
     """Amounts include the start of the attention, so that selection scores start from 0 and a ridge pulls them there."""
 
-    amounts: sparse.csr_array  # (n, |S|)
+    amounts: sparse.csr_array | Amounts  # (n, |S|)
     labels: NDArray[
         Any
     ]  # number of the class, (n,); 0 or 1 for each of several labels, (n, k); or a number to learn, (n,)
@@ -70,17 +70,46 @@ class Documents:
         return Documents(self.amounts[rows], self.labels[rows], self.weights[rows], self.classes, self.vectors, columns)
 
 
-def attention_shares(amounts: sparse.csr_array, selection: Array, log_null: float) -> sparse.csr_array:
+@dataclass(frozen=True, eq=False)
+class Amounts:
+    """What enters the softmax in place of the counts of documents, made of some rows when it is needed.
+
+    Twice in a fit it is needed of all, and it would take as much memory as the attention that is solved with in between.
+    """
+
+    counts: sparse.csr_array  # (n, |S|)
+    logarithmic: bool
+    start: Array | None = None  # of the attention, a factor, (|S|,)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Documents and tokens."""
+        return self.counts.shape  # type: ignore[no-any-return]
+
+    @property
+    def indices(self) -> NDArray[Any]:
+        """As of the counts."""
+        return self.counts.indices  # type: ignore[no-any-return]
+
+    @property
+    def indptr(self) -> NDArray[Any]:
+        """As of the counts."""
+        return self.counts.indptr  # type: ignore[no-any-return]
+
+    def __getitem__(self, rows: Any) -> sparse.csr_array:
+        """Some rows of the matrix."""
+        return amounts_of(self.counts[rows], self.logarithmic, self.start)
+
+
+def attention_shares(amounts: sparse.csr_array | Amounts, selection: Array, log_null: float) -> sparse.csr_array:
     """Attention of every token of every document, (n, queries * |S|): the features of the values."""
     heads = []
     for scores in np.ascontiguousarray(selection.T):
-        shares = np.empty(len(amounts.data))
-        for first in range(0, amounts.shape[0], BLOCK):
-            starts = amounts.indptr[first : first + BLOCK + 1]
-            cells = slice(starts[0], starts[-1])
-            shares[cells] = pool_weights(
-                scores, starts - starts[0], amounts.data[cells], log_null, tokens=amounts.indices[cells]
-            )
+        shares, filled = np.empty(len(amounts.indices)), 0
+        for part in row_blocks(amounts):
+            cells = slice(filled, filled + len(part.data))
+            shares[cells] = pool_weights(scores, part.indptr, part.data, log_null, tokens=part.indices)
+            filled = cells.stop
         heads.append(sparse.csr_array((shares, amounts.indices, amounts.indptr), shape=amounts.shape))
     return heads[0] if len(heads) == 1 else sparse.csr_array(sparse.hstack(heads, format="csr"))
 
