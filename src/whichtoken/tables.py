@@ -98,6 +98,8 @@ def stream_table(
             yield piece
         if before == most:
             return
+        if before == first:
+            raise UsageError(f"{shown(file)} has no rows")
 
 
 def _check_same_columns(file: Path, names: set[Any], other: Path, wanted: set[Any]) -> None:
@@ -189,7 +191,7 @@ def _suggest(column: str, present: Sequence[Any] | Counter[Any]) -> str:
     return f"{hint}columns: {', '.join(map(shown, names[:12]))}"
 
 
-def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str]) -> NDArray[np.float64]:
+def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str], what: str = "features") -> NDArray[np.float64]:
     """Columns of a table as finite numbers, (rows, columns); a cell that is none is named in the error."""
     try:
         values = piece[list(columns)].to_numpy(dtype=np.float64)
@@ -204,7 +206,7 @@ def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str]) -> NDArray[
         source, first = piece.attrs.get("file", path), piece.attrs.get("first", 0)
         raise ColumnError(
             f"{shown(source)}: column '{shown(columns[place])}' holds {said} in row"
-            f" {piece.index[row] + 1 - first}; features must {wanted}",
+            f" {piece.index[row] + 1 - first}; {what} must {wanted}",
             columns[place],
         )
     return values

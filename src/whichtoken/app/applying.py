@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.app.readers import BagRoles, as_int_if_integral, read_bag_files, read_bag_rows, several_in_bag
+from whichtoken.app.readers import BagRoles, Target, as_int_if_integral, read_bag_files, read_bag_rows, several_in_bag
 from whichtoken.attention import RaggedArray
 from whichtoken.errors import ColumnError, UsageError
 from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from whichtoken.app.evaluation import Trained
+    from whichtoken.display.decision import Decision
     from whichtoken.estimators import Explanation
 
 Array = NDArray[np.float64]
@@ -30,42 +31,54 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Applied:
-    """A classifier and the table that it is applied to."""
+    """A model and the table that it is applied to."""
 
     path: Path
     table: pd.DataFrame  # what the file says of each row, or of each bag
-    classes: NDArray[Any]
-    probabilities: Callable[[], Array]
+    classes: NDArray[Any]  # or the names of several labels
+    probabilities: Callable[[], Array]  # (n, classes); of a number, that number, (n, 1)
     explain: Callable[[], Sequence[Explanation | None]]  # None for a row without a text
     mixed: Mapping[str, str] = field(default_factory=dict)  # columns that differ inside a bag, and the bag
     empty: NDArray[np.bool_] | None = None  # rows without a text, which get no label, (n,)
     weights: Array | float = 1.0  # of the probabilities, (classes,): the label is that of the largest product
-    label: str = "label"  # column of the labels, as the fit of a table named it
+    target: Target = field(default_factory=Target)  # what was learned, in the columns that the fit of a table named
 
-    def labeled_rows(self, column: str, drop_missing: bool = False) -> NDArray[np.intp]:
+    def labeled_rows(self, *columns: str, drop_missing: bool = False) -> NDArray[np.intp]:
         """Rows with a label: all of them, unless those without one are to be left out."""
-        if column in self.mixed:
-            raise several_in_bag(self.path, self.mixed[column], "labels")
-        check_columns(self.path, [column], list(self.table.columns))
         filled = np.ones(len(self.table), bool) if self.empty is None else ~self.empty
-        if not drop_missing:
-            return np.flatnonzero(filled)
-        rows = np.flatnonzero(filled & [has_label(value) for value in self.table[column]])
-        if not len(rows):
-            raise ColumnError(f"{shown(self.path)}: no row has a label in column '{shown(column)}'", column)
-        return rows
+        for column in columns:
+            if column in self.mixed:
+                raise several_in_bag(self.path, self.mixed[column], "labels")
+            check_columns(self.path, [column], list(self.table.columns))
+            filled &= np.array([not drop_missing or has_label(value) for value in self.table[column]], bool)
+            if drop_missing and not filled.any():
+                raise ColumnError(f"{shown(self.path)}: no row has a label in column '{shown(column)}'", column)
+        return np.flatnonzero(filled)
 
     def labels(self, column: str, rows: NDArray[np.intp]) -> NDArray[Any]:
         """The true labels of some rows, of the type that the model knows."""
         return as_classes(label_names(self.path, self.table[column].iloc[rows], column, 0), self.classes)
 
-    def labeled(self, column: str | None = None, drop_missing: bool = False) -> LabeledRows:
+    def labeled(self, columns: str | None = None, drop_missing: bool = False) -> LabeledRows:
         """The labeled rows, for an evaluation."""
-        column = column or self.label
-        rows = self.labeled_rows(column, drop_missing)
+        target = self.target if columns is None else self.target.named(columns)
+        rows = self.labeled_rows(*target.columns, drop_missing=drop_missing)
         lacking = self.empty is not None and bool(self.empty.any())
-        found, labels = self.probabilities()[rows], self.labels(column, rows)
-        return LabeledRows(found, labels, len(self.table) - len(rows), lacking, self.classes, self.weights)
+        if target.kind == "class":
+            labels = self.labels(target.columns[0], rows)
+        else:
+            labels = target.array(target.read(self.path, self.table.iloc[rows], 0))
+        left = len(self.table) - len(rows)
+        return LabeledRows(self.probabilities()[rows], labels, left, lacking, self.classes, self.weights, target)
+
+    def predicted(self, abstain_below: float | None = None) -> pd.DataFrame:
+        """The table with what the model says of it."""
+        from whichtoken.app.evaluation import add_answers, add_predictions
+
+        found = self.probabilities()
+        if self.target.kind == "class":
+            return add_predictions(self.table, self.classes, found, abstain_below, self.weights)
+        return add_answers(self.table, self.target, found, abstain_below)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +91,7 @@ class LabeledRows:
     lacking: bool  # some of them for want of a text
     classes: NDArray[Any]
     weights: Array | float
+    target: Target
 
     def trained(self) -> Trained:
         """The classifier as an evaluation takes it."""
@@ -115,19 +129,30 @@ def _number(text: str) -> float | None:
 def apply_to_table(
     opened: OpenedFolder, model: Any, path: Path, column: str | None = None, **form: Unpack[TableForm]
 ) -> Applied:
-    """A loaded classifier on a table; `column` names the texts, or the bags, if not those of the fit."""
-    check_classifier(opened, model)
+    """A loaded model on a table; `column` names the texts, or the bags, if not those of the fit."""
+    target = target_of(opened, model)
     roles = remembered_roles(opened)
-    match opened.kind:
-        case "text-classifier":
+    match opened.kind.partition("-")[0]:
+        case "text":
             found = _apply_to_texts(opened, model, path, column or roles.get("text", "text"), form)
-        case "bag-classifier" if "files" in roles:
+        case "bag" if "files" in roles:
             found = _apply_to_bag_files(model, path, column or roles.get("bag", "bag"), roles["files"], form)
-        case "bag-classifier":
+        case "bag":
             found = _apply_to_bags(opened, model, path, column or roles.get("bag", "bag"), form)
         case _:
             found = _apply_to_rows(opened, model, path, form)
-    return replace(found, label=roles.get("label", "label"))
+    return replace(found, target=target)
+
+
+def target_of(opened: OpenedFolder, model: Any) -> Target:
+    """What a model learned: of a table, in the columns that its fit named; a model of another kind is refused."""
+    if not (opened.kind.endswith("-classifier") or opened.kind in ("text-regressor", "bag-regressor")):
+        raise UsageError(
+            f"{shown(opened.folder)} holds a model of kind '{shown(opened.kind)}', which is used from Python only"
+        )
+    if getattr(model, "several_labels_", False):
+        return Target(tuple(map(str, model.classes_)))
+    return Target((remembered_roles(opened).get("label", "label"),), opened.kind.endswith("-regressor"))
 
 
 def remembered_roles(opened: OpenedFolder) -> dict[str, str]:
@@ -146,14 +171,12 @@ def explainer_settings(opened: OpenedFolder) -> dict[str, Any]:
     return {"table": opened.table, **bag}
 
 
-def check_classifier(opened: OpenedFolder, model: Any = None) -> None:
-    """Refuse a model that gives no labels, or several."""
-    if getattr(model, "several_labels_", False):
-        raise UsageError(f"{shown(opened.folder)} gives several labels; use it from Python")
-    if not opened.kind.endswith("-classifier"):
-        raise UsageError(
-            f"{shown(opened.folder)} holds a model of kind '{shown(opened.kind)}', which is used from Python only"
-        )
+def check_classifier(opened: OpenedFolder, model: Any) -> None:
+    """Refuse a model that does not give one class to each row."""
+    target = target_of(opened, model)
+    if target.kind != "class":
+        what = "predicts a number" if target.number else "gives several labels"
+        raise UsageError(f"{shown(opened.folder)} {what}; a page shows models with one class for each text, bag or row")
 
 
 def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, form: TableForm) -> Applied:
@@ -166,6 +189,7 @@ def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, f
         few = "row has no text and gets" if empty.sum() == 1 else "rows have no text and get"
         warnings.warn(f"{empty.sum()} {few} no label", stacklevel=2)
     data: Any = np.array(texts, dtype=object)
+    names = model_names(model)
     if model.columns is not None:
         from whichtoken.estimators.text.columns import TextTable
 
@@ -175,30 +199,74 @@ def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, f
         data = TextTable(texts, reader.finish(learned=True))
 
     def probabilities() -> Array:
-        found = np.full((len(texts), len(model.classes_)), np.nan)
+        found = np.full((len(texts), max(1, len(names))), np.nan)
         if not empty.all():
-            found[~empty] = model.predict_proba(data.rows(~empty) if model.columns else data[~empty].tolist())
+            found[~empty] = answers_of(model, data.rows(~empty) if model.columns else data[~empty].tolist())
         return found
 
     def explain() -> Sequence[Explanation | None]:
         if empty.all():
             raise UsageError(f"{shown(path)}: no row has a text in column '{shown(column)}'")
-        found = iter(model.explain(data.rows(~empty) if model.columns else data[~empty].tolist()))
-        return [None if lacks_text else next(found) for lacks_text in empty]
+        found = explain_all(model, data.rows(~empty) if model.columns else data[~empty].tolist())
+        each, rest = len(found) // int((~empty).sum()), iter(found)
+        return [None if lacks_text else next(rest) for lacks_text in np.repeat(empty, each)]
 
-    return Applied(path, table, model.classes_, probabilities, explain, {}, empty, model.decision_weights_)
+    weights = getattr(model, "decision_weights_", 1.0) if names.size else 1.0
+    return Applied(path, table, names, probabilities, explain, {}, empty, weights)
+
+
+def answers_of(model: Any, data: Any) -> Array:
+    """Probabilities of the classes or labels, (n, k), or the number, (n, 1)."""
+    if hasattr(model, "predict_proba"):
+        return np.asarray(model.predict_proba(data))
+    return np.asarray(model.predict(data))[:, None]
+
+
+def model_names(model: Any) -> NDArray[Any]:
+    """Classes or labels of a model; none of a regression."""
+    return np.asarray(getattr(model, "classes_", np.empty(0)))
+
+
+@dataclass(frozen=True, eq=False)
+class LabelExplanation:
+    """Why one of several labels is given or not."""
+
+    label: str
+    why: Any
+    row: int
+
+    def view(self, number: int = 1) -> Decision:
+        """As people read it."""
+        decision: Decision = self.why.view(self.row)
+        return replace(decision, name=f"{decision.name}, {self.label}")
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers, strings and lists."""
+        return {"of_label": self.label, **self.why.as_json()}
+
+
+def explain_all(model: Any, data: Any, *names: Any) -> Sequence[Any]:
+    """Why each text, bag or row gets what it gets; one after the other for each of several labels."""
+    if not getattr(model, "several_labels_", False):
+        return model.explain(data, *names)  # type: ignore[no-any-return]
+    found = []
+    for label in model.classes_.tolist():
+        one = model.for_label(label)
+        one.classes_ = np.array([f"not {label}", str(label)])
+        found.append([LabelExplanation(str(label), why, row) for row, why in enumerate(one.explain(data, *names), 1)])
+    return [why for row in zip(*found, strict=True) for why in row]
 
 
 def check_reads_texts(opened: OpenedFolder, model: Any) -> None:
     """Refuse a text model that was fitted on counts."""
-    if not hasattr(model, "vocabulary_"):
+    if not hasattr(getattr(model, "scorer_", model), "vocabulary_"):
         raise UsageError(f"{shown(opened.folder)} was fitted on counts and reads no texts; use it from Python")
 
 
 def _apply_to_bags(opened: OpenedFolder, model: Any, path: Path, column: str, form: TableForm) -> Applied:
     import pandas as pd
 
-    encoding = _encoding(opened, getattr(model, "feature_names_in_", None))
+    encoding = _encoding(opened, getattr(getattr(model, "scorer_", model), "feature_names_in_", None))
     roles = BagRoles(column, None, None if encoding is None else encoding.columns)
     found = read_bag_rows(path, roles, others=True, **form)
     encoding = encoding or ColumnEncoding.of(found.columns)
@@ -207,15 +275,20 @@ def _apply_to_bags(opened: OpenedFolder, model: Any, path: Path, column: str, fo
     table = pd.DataFrame({column: found.ids, **found.others})
     ids = found.ids.tolist()
     return Applied(
-        path, table, model.classes_, lambda: model.predict_proba(bags), lambda: model.explain(bags, ids), found.mixed
+        path,
+        table,
+        model_names(model),
+        lambda: answers_of(model, bags),
+        lambda: explain_all(model, bags, ids),
+        found.mixed,
     )
 
 
 def _apply_to_bag_files(model: Any, path: Path, column: str, files: str, form: TableForm) -> Applied:
     found = read_bag_files(path, BagRoles(column, None, files=files), **form)
     return Applied(
-        path, found.table, model.classes_, lambda: model.predict_proba(found.files),
-        lambda: model.explain(found.files, found.ids),
+        path, found.table, model_names(model), lambda: answers_of(model, found.files),
+        lambda: explain_all(model, found.files, found.ids),
     )  # fmt: skip
 
 

@@ -6,11 +6,11 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,14 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from threadpoolctl import threadpool_limits
 
+from whichtoken.app.applying import answers_of
+from whichtoken.app.readers import Target
 from whichtoken.datasets.word_split import CHARACTER, SPACELESS
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import pluralize, visible
 from whichtoken.errors import UsageError, unknown
 from whichtoken.estimators.common import plain_label, stratified_clusters, stratified_folds
-from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
+from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of, scores_in
 from whichtoken.kernel_cache import seconds_without_compiling
 from whichtoken.reading import shown
 
@@ -84,14 +86,15 @@ class Trained:
 
     model: Any
     classes: NDArray[Any]
-    probabilities: Callable[[Rows], Array]  # (rows, classes)
+    probabilities: Callable[[Rows], Array]  # (rows, classes); of a number, that number, (rows, 1)
     weights: Array | None = None  # (classes,): the label is that of the largest product
 
 
 class Workload:
     """One table as models see it."""
 
-    labels: NDArray[Any]  # (n,)
+    target: Target = Target()  # what is learned
+    labels: NDArray[Any]  # (n,); 0 and 1 for each of several, (n, k)
     clusters: NDArray[Any] | None  # what belongs together, (n,): it is never on both sides of a split
     copies: NDArray[np.intp] | None = None  # number of the group of rows that repeat each other, (n,): likewise
     least: int = FOLDS  # rows of each class that training needs: every fold of a validation has some
@@ -117,18 +120,19 @@ class FitReport(Shown):
     test: int  # rows that were tested, by models that had not seen them
     judged_by: str
     ours: Metrics
-    majority: Metrics  # always the most frequent class, with the frequencies as probabilities
+    majority: Metrics  # always the most frequent class, with the frequencies as probabilities; of numbers their mean
     baseline: Metrics | None
-    details: Details  # of ours
+    details: Details | None  # of ours, where each row has one class
     notes: tuple[str, ...] = field(default=())
     folds: int | None = None  # of a cross-validation; the saved model has then seen all rows
+    labels: tuple[Metrics, ...] = ()  # of ours, each of several labels
 
     def _headline(self) -> str:
         beside = [m for m in (self.baseline, self.majority) if m is not None]
-        others = ", ".join(f"{m.name} {m.accuracy:.3f}" for m in beside)
-        return (
-            f"accuracy {self.ours.accuracy:.3f} on {pluralize(self.test, 'row')} ({others}), judged by {self.judged_by}"
-        )
+        kind, said = next(iter(scores_in(asdict(self.ours)).items()))
+        others = ", ".join(f"{m.name} {getattr(m, kind):.3f}" for m in beside)
+        found = f"{said} {getattr(self.ours, kind):.3f} on {pluralize(self.test, 'row')}"
+        return f"{found} ({others}), judged by {self.judged_by}"
 
 
 class TooFewRowsError(UsageError):
@@ -142,16 +146,22 @@ def evaluate_with_baselines(
 
     `split_by` is the name of the column that the clusters come from.
     """
-    used, notes = _frequent_rows(path, work.labels, scheme.min_class)
-    check_classes(path, work.labels[used], work.least)
-    repeats = _splits(path, work, scheme, used)
-    one = scheme.folds is None
-    classes = np.unique(work.labels[used])
-    codes = np.searchsorted(classes, work.labels).clip(max=len(classes) - 1)  # of rows left out, any
+    one, target = scheme.folds is None, work.target
+    if target.kind == "class":
+        used, notes = _frequent_rows(path, work.labels, scheme.min_class)
+        check_classes(path, work.labels[used], work.least)
+        repeats = _splits(path, work, scheme, used)
+        classes = np.unique(work.labels[used])
+        codes = np.searchsorted(classes, work.labels).clip(max=len(classes) - 1)  # of rows left out, any
+    else:
+        target.check(path, work.labels)
+        used, notes, classes, codes = np.arange(len(work.labels)), [], np.array(target.columns), work.labels
+        repeats = _splits(path, _Strata(_strata(codes), work.clusters, work.copies), scheme, used)
     rows = np.sort(np.concatenate([outside for _, outside in repeats[0]]))
-    few = "has too few rows" if work.clusters is None else "is in too few groups"
-    untested = np.setdiff1d(classes, work.labels[rows])
-    notes += [f"class {_label_text(name)} {few} to be tested; it is learned all the same" for name in untested]
+    if target.kind == "class":
+        few = "has too few rows" if work.clusters is None else "is in too few groups"
+        untested = np.setdiff1d(classes, work.labels[rows])
+        notes += [f"class {_label_text(name)} {few} to be tested; it is learned all the same" for name in untested]
     clusters = None if work.clusters is None else work.clusters[rows]
 
     def hold_out(train: Callable[[Rows], Trained]) -> tuple[HeldOut, float, Trained]:
@@ -172,8 +182,7 @@ def evaluate_with_baselines(
         return HeldOut(codes[rows], found, clusters, folds, weights), float(np.mean(seconds)), last
 
     def prior(inside: Rows) -> Trained:
-        shares = np.bincount(codes[inside], minlength=len(classes)) / len(inside)
-        return Trained(None, classes, lambda others: np.tile(shares, (len(others), 1)))
+        return Trained(None, classes, lambda others: np.tile(_mean_of(codes[inside], classes), (len(others), 1)))
 
     ours, seconds, model = hold_out(work.ours)
     peer = None
@@ -188,53 +197,93 @@ def evaluate_with_baselines(
         test=len(rows),
         judged_by=str(scheme) if split_by is None else scheme.with_groups(split_by, len(rows) / len(used)),
         ours=metrics_of("attention", ours, seconds),
-        majority=metrics_of("most frequent class", hold_out(prior)[0], 0.0),
+        majority=metrics_of(CONSTANT[target.kind], hold_out(prior)[0], 0.0),
         baseline=peer,
-        details=details_of(ours, classes),
+        details=details_of(ours, classes) if target.kind == "class" else None,
         notes=tuple(notes),
         folds=scheme.folds,
+        labels=_label_metrics(ours, target),
     )
     kept = model if one else _train(path, work.ours, used)
     report = _advised(report, "label more, or test on all rows with --folds 5" if one else "label more")
     return report, kept, rows if one else np.empty(0, np.intp)
 
 
-def evaluate_saved(path: Path, trained: Trained, labels: NDArray[Any], notes: Sequence[str] = ()) -> FitReport:
-    """A saved model on the labels of another table, beside the most frequent class of it."""
-    strange = np.setdiff1d(labels, trained.classes)
+CONSTANT = {"class": "most frequent class", "number": "mean", "labels": "share of each label"}
+
+
+class _Strata(NamedTuple):
+    """What `_splits` puts on both sides."""
+
+    labels: NDArray[np.intp]
+    clusters: NDArray[Any] | None
+    copies: NDArray[np.intp] | None
+    least: int = 1
+
+
+def _strata(values: NDArray[Any]) -> NDArray[np.intp]:
+    """Fifths of the numbers; of several labels, for each row the one that is rarest among those that few rows share."""
+    if values.ndim == 1:
+        return np.searchsorted(np.quantile(values, (0.2, 0.4, 0.6, 0.8)), values)
+    unusual = values == (values.mean(axis=0) < 0.5)
+    sizes = np.where(unusual, unusual.sum(axis=0), len(values) + 1)
+    return np.where(unusual.any(axis=1), sizes.argmin(axis=1), -1)
+
+
+def _mean_of(codes: NDArray[Any], classes: NDArray[Any]) -> Array:
+    """The constant answer: shares of the classes or of the labels, or the mean of the numbers."""
+    if codes.ndim == 2 or codes.dtype.kind == "f":
+        return np.atleast_1d(codes.mean(axis=0))
+    return np.bincount(codes, minlength=len(classes)) / len(codes)
+
+
+def _label_metrics(held: HeldOut, target: Target) -> tuple[Metrics, ...]:
+    if target.kind != "labels":
+        return ()
+    return tuple(metrics_of(name, held.of_label(k), 0.0) for k, name in enumerate(target.columns))
+
+
+def evaluate_saved(
+    path: Path, trained: Trained, labels: NDArray[Any], notes: Sequence[str] = (), target: Target | None = None
+) -> FitReport:
+    """A saved model on the labels of another table, beside the constant answer that is best there."""
+    target = target or Target()
+    strange = np.setdiff1d(labels, trained.classes) if target.kind == "class" else np.empty(0)
     if strange.size:
         known = ", ".join(map(_label_text, trained.classes[:8]))
         raise UsageError(
             f"{shown(path)} has the label {_label_text(strange[0])}, which the model does not know; it knows {known}"
         )
-    codes = np.searchsorted(trained.classes, labels)
+    codes = np.searchsorted(trained.classes, labels) if target.kind == "class" else labels
     found = trained.probabilities(np.arange(len(codes)))
     held = HeldOut(
         codes, [found], weights=None if trained.weights is None else [np.broadcast_to(trained.weights, found.shape)]
     )
-    shares = np.bincount(codes, minlength=len(trained.classes)) / len(codes)
+    shares = _mean_of(codes, trained.classes)
     report = FitReport(
         training=0,
         test=len(codes),
         judged_by="all rows of the table",
         ours=metrics_of("attention", held, 0.0),
         majority=metrics_of(
-            "most frequent class of this table", HeldOut(codes, [np.tile(shares, (len(codes), 1))]), 0.0
+            f"{CONSTANT[target.kind]} of this table", HeldOut(codes, [np.tile(shares, (len(codes), 1))]), 0.0
         ),
         baseline=None,
-        details=details_of(held, trained.classes),
+        details=details_of(held, trained.classes) if target.kind == "class" else None,
         notes=tuple(notes),
+        labels=_label_metrics(held, target),
     )
     return _advised(report, "test on more, or train on more")
 
 
 def _advised(report: FitReport, more: str) -> FitReport:
-    """With what to do if the interval of the accuracy does not lie above the most frequent class."""
-    (low, high), least = report.ours.intervals["accuracy"], report.majority.accuracy
+    """With what to do if the interval of the first score does not lie above that of the constant answer."""
+    kind, said = next(iter(scores_in(asdict(report.ours)).items()))
+    (low, high), least = report.ours.intervals[kind], getattr(report.majority, kind)
     if low > least:
         return report
-    said = f"on {pluralize(report.test, 'row')} the accuracy ({low:.3f} to {high:.3f}) is not clearly above"
-    said += f" that of always saying the most frequent class ({least:.3f}): {more}"
+    said = f"on {pluralize(report.test, 'row')} the {said} ({low:.3f} to {high:.3f}) is not clearly above"
+    said += f" that of always saying the {report.majority.name.removesuffix(' of this table')} ({least:.3f}): {more}"
     return replace(report, notes=(said, *report.notes))
 
 
@@ -263,7 +312,7 @@ def _frequent_rows(path: Path, labels: NDArray[Any], least: int) -> tuple[Rows, 
     return used, [said] if len(rare) else []
 
 
-def _splits(path: Path, work: Workload, scheme: Scheme, used: Rows) -> list[list[tuple[Rows, Rows]]]:
+def _splits(path: Path, work: Workload | _Strata, scheme: Scheme, used: Rows) -> list[list[tuple[Rows, Rows]]]:
     """Rows for training and rows for the test: for each repeat one pair, or one for each fold.
 
     Where a model can learn a class from a single row, a class with too few rows (or clusters) to be on both sides is trained on,
@@ -380,8 +429,8 @@ def check_classes(path: Path, labels: NDArray[Any], least: int) -> None:
     if len(classes) > max(FEW_CLASSES, len(labels) / 2):
         raise UsageError(
             f"{shown(path)}: the labels have {len(classes)} distinct values in {len(labels)} rows, such as"
-            f" {_label_text(classes[0])}; classification needs a few classes that occur often: name the right column, or cut the"
-            " numbers into ranges"
+            f" {_label_text(classes[0])}; classification needs a few classes that occur often: name the right column, cut the"
+            " numbers into ranges, or predict them (--number)"
         )
     if counts.min() < 2 <= least:
         rare = classes[counts.argmin()]
@@ -417,7 +466,6 @@ def add_predictions(
     """The table with the predicted label and the probability of each class beside its own columns.
 
     A label whose probability is below `abstain_below` or unknown is left empty.
-    A name that the table has already gets a mark at its end.
     """
     chosen = (probabilities * weights).argmax(axis=1)
     labels = np.asarray(classes)[chosen].astype(object)
@@ -426,6 +474,24 @@ def add_predictions(
         labels[probabilities[np.arange(len(chosen)), chosen] < abstain_below] = None
     columns: dict[str, Any] = {"predicted": labels}
     columns |= {f"probability_{name}": probabilities[:, k] for k, name in enumerate(classes)}
+    return _with_free_names(table, columns)
+
+
+def add_answers(table: pd.DataFrame, target: Target, found: Array, abstain_below: float | None = None) -> pd.DataFrame:
+    """As `add_predictions`: the predicted number, or for each label 0 or 1 and a probability."""
+    if target.number:
+        if abstain_below is not None:
+            raise UsageError("--abstain-below is about probabilities of labels, and this model predicts a number")
+        return _with_free_names(table, {"predicted": found[:, 0]})
+    marks = (found > 0.5).astype(int).astype(object)
+    marks[np.isnan(found) | (np.maximum(found, 1 - found) < (abstain_below or 0))] = None
+    columns: dict[str, Any] = {f"predicted_{name}": marks[:, k] for k, name in enumerate(target.columns)}
+    columns |= {f"probability_{name}": found[:, k] for k, name in enumerate(target.columns)}
+    return _with_free_names(table, columns)
+
+
+def _with_free_names(table: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
+    """The table with more columns; a name that it has already gets a mark at its end."""
     taken = set(table.columns)
     for name in list(columns):
         free = name
@@ -443,10 +509,19 @@ def logistic_baseline(**options: Any) -> LogisticRegressionCV:
     return LogisticRegressionCV(**{"Cs": 10, "cv": FOLDS, "max_iter": 2000, "scoring": "neg_log_loss", **options})
 
 
-TEXTS = {"logistic": "TF-IDF + logistic regression", "naive-bayes": "counts + naive Bayes"}
-TABLES = {"logistic": "logistic regression", "boosting": "gradient boosting"}
+# by what is learned
+LABELS, NUMBERS = {"logistic": "logistic regression for each label"}, {"ridge": "ridge regression"}
+TEXTS = {
+    "class": {"logistic": "TF-IDF + logistic regression", "naive-bayes": "counts + naive Bayes"},
+    "labels": {name: f"TF-IDF + {said}" for name, said in LABELS.items()},
+    "number": {name: f"TF-IDF + {said}" for name, said in NUMBERS.items()},
+}
+TABLES = {
+    "class": {"logistic": "logistic regression", "boosting": "gradient boosting"}, "labels": LABELS, "number": NUMBERS,
+}  # fmt: skip
 # as good on development data as ten from 1e-4 to 1e4, in half the time: TF-IDF rows have length 1, so C below 0.1 never wins
 TEXT_CS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+TEXT_RIDGES, TABLE_RIDGES = np.logspace(-2, 2, 9), np.logspace(-2, 4, 13)
 # as scikit-learn has it, but a character is a word where a script has no spaces: a whole sentence says nothing of others
 WORDS = rf"{CHARACTER.pattern}|[^\W{SPACELESS}]{{2,}}"
 ENOUGH_TO_CHOOSE = 100_000  # documents from which on a part of them chooses C, as in our own fit
@@ -456,6 +531,14 @@ def check_baseline(kind: str | None, known: Mapping[str, str]) -> None:
     """Refuse a name that is not in the list; call it before the table is read."""
     if kind is not None and kind not in known:
         raise unknown("baseline", kind, known)
+
+
+def with_baseline(scheme: Scheme, known: Mapping[str, str]) -> Scheme:
+    """A scheme with the usual baseline if none was chosen; another one must be in the list."""
+    if scheme.baseline == Scheme.baseline:
+        return replace(scheme, baseline=next(iter(known)))
+    check_baseline(scheme.baseline, known)
+    return scheme
 
 
 def text_baseline(kind: str, ngram_range: tuple[int, int], class_weight: str | None = None) -> Any:
@@ -471,8 +554,20 @@ def text_baseline(kind: str, ngram_range: tuple[int, int], class_weight: str | N
     return _TfIdf(ngram_range, class_weight)
 
 
-def table_baseline(kind: str, class_weight: str | None = None) -> Any:
-    """A classifier of columns of numbers."""
+def _beyond_classes(y: NDArray[Any], ridges: Array, **options: Any) -> Any:
+    """A ridge regression on numbers, or a logistic regression for each label; its C is chosen where each fold has some."""
+    if y.ndim == 1:
+        from sklearn.linear_model import RidgeCV
+
+        return RidgeCV(ridges, cv=FOLDS)
+    from sklearn.multiclass import OneVsRestClassifier
+
+    rare = min(y.sum(axis=0).min(), (1 - y).sum(axis=0).min()) < FOLDS
+    return OneVsRestClassifier(LogisticRegression(max_iter=2000) if rare else logistic_baseline(**options))
+
+
+def table_baseline(kind: str, class_weight: str | None = None, values: NDArray[Any] | None = None) -> Any:
+    """A classifier of columns of numbers; `values` are numbers or marks of several labels to learn instead."""
     if kind == "boosting":
         from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -480,6 +575,8 @@ def table_baseline(kind: str, class_weight: str | None = None) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    if values is not None:
+        return make_pipeline(StandardScaler(), _beyond_classes(values, TABLE_RIDGES))
     return make_pipeline(StandardScaler(), logistic_baseline(class_weight=class_weight))
 
 
@@ -504,11 +601,13 @@ class _TfIdf:
             self.columns = ColumnPart.of(X.columns, X.text)
         features = self._features(X, self.vectorizer.fit_transform)
         self.regression = self._best_regression(features, y)
-        self.classes_ = self.regression.classes_
+        self.classes_ = getattr(self.regression, "classes_", None)
         return self
 
     def _best_regression(self, features: Any, y: NDArray[Any]) -> Any:
         """With the C that is best on documents of classes that every fold has, and of many on a part of them."""
+        if y.ndim == 2 or y.dtype.kind == "f":
+            return _beyond_classes(y, TEXT_RIDGES, Cs=TEXT_CS, max_iter=500).fit(features, y)
         classes, counts = np.unique(y, return_counts=True)
         some = np.flatnonzero(np.isin(y, classes[counts >= FOLDS]))
         if len(some) > ENOUGH_TO_CHOOSE:
@@ -531,5 +630,5 @@ class _TfIdf:
         return sparse.hstack([count(X.texts), self.columns.standardized(beside)], format="csr")
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of the classes, (n, n_classes)."""
-        return np.asarray(self.regression.predict_proba(self._features(X, self.vectorizer.transform)))
+        """Probabilities of the classes or labels, (n, k), or numbers, (n, 1)."""
+        return answers_of(self.regression, self._features(X, self.vectorizer.transform))

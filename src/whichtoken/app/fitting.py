@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.app.applying import answers_of
 from whichtoken.app.evaluation import (
     TABLES,
     TEXTS,
@@ -23,11 +24,12 @@ from whichtoken.app.evaluation import (
     evaluate_with_baselines,
     table_baseline,
     text_baseline,
+    with_baseline,
 )
 from whichtoken.app.readers import (
     BagRoles,
     BagRows,
-    as_int_if_integral,
+    Target,
     check_roles,
     dropped_note,
     merge_spellings,
@@ -47,13 +49,13 @@ from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedCol
 from whichtoken.estimators.model_folder import DataCard, add_to_card, check_writable, describe_table
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.model import count_with_spelled, flipping_sets
+from whichtoken.estimators.text.regressor import TextRegressor
 from whichtoken.reading import read_json, shown
-from whichtoken.tables import TableForm, column_names, has_text, label_names, stream_table, text_values
+from whichtoken.tables import TableForm, column_names, has_text, stream_table, text_values
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from whichtoken.estimators.bags.classifier import BagClassifier
     from whichtoken.estimators.bags.files import BagFiles
     from whichtoken.estimators.groups.classifier import GroupClassifier
 
@@ -73,38 +75,43 @@ def fit_bags(
 ) -> FitReport:
     """Train a `BagClassifier` with some options on a table with one instance per row, evaluate it, and save it.
 
-    The baselines see the mean of the instances of a bag.
+    Or a `BagRegressor`, if the label is a number. The baselines see the mean of the instances of a bag.
     """
-    roles, scheme = roles or BagRoles(), scheme or Scheme()
+    roles = roles or BagRoles()
+    target = roles.target or Target()
     check_writable(folder)
-    check_baseline(scheme.baseline, TABLES)
+    scheme = with_baseline(scheme or Scheme(), TABLES[target.kind])
+    options = {
+        **(options or {}),
+        **({} if target.number else {"class_weight": class_weight}),
+        "random_state": scheme.seed,
+    }
     if roles.files is not None:
-        return _fit_bag_files(path, folder, roles, scheme, {**(options or {}), "class_weight": class_weight}, form)
+        return _fit_bag_files(path, folder, roles, target, scheme, options, form)
     table = read_bag_rows(path, roles, drop_missing=drop_missing, **form)
-    work = _BagWork(table, {**(options or {}), "random_state": scheme.seed}, class_weight)
+    work = _BagWork(table, options, target)
     report, kept, _ = evaluate_with_baselines(path, work, scheme, roles.split_by)
     encoding = kept.model.encoding
     notes = [*encoding.notes(table.columns), *dropped_note(table.dropped), *_bag_notes(kept.model.model)]
     if len(table.columns.values) == len(table.ids):
         notes.append(f"every bag has one row only; is '{roles.bag}' the column that says which rows belong together?")
     kept.model.save(folder, roles.special)
-    return _write_card(folder, path, work.labels, [*roles.special.values(), *table.columns.names], report, notes)
+    return _write_card(folder, path, work, [*roles.special.values(), *table.columns.names], report, notes)
 
 
 def _fit_bag_files(
-    path: Path, folder: Path, roles: BagRoles, scheme: Scheme, options: dict[str, Any], form: TableForm
+    path: Path, folder: Path, roles: BagRoles, target: Target, scheme: Scheme, options: dict[str, Any], form: TableForm
 ) -> FitReport:
     found = read_bag_files(path, roles, **form)
     assert found.labels is not None
     # one pass over the files, which also meets whatever is wrong with one of them before any fit
     means = np.array([bag.mean(axis=0, dtype=np.float64) for bag in found.files])
-    options["random_state"] = scheme.seed
-    work = _BagFileWork(found.labels, found.clusters, found.files, means, options)
+    work = _BagFileWork(found.labels, found.clusters, found.files, means, options, target)
     report, kept, _ = evaluate_with_baselines(path, work, scheme, roles.split_by)
     kept.model.save(folder)
     describe_table(folder, {"roles": roles.special})
     notes = _bag_notes(kept.model)
-    return _write_card(folder, path, found.labels, list(roles.special.values()), report, list(notes))
+    return _write_card(folder, path, work, list(roles.special.values()), report, list(notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,35 +123,53 @@ class _BagFileWork(Workload):
     files: BagFiles
     means: NDArray[np.float64]  # (n, features)
     options: dict[str, Any]
+    target: Target
 
     def name_of(self, kind: str) -> str:
-        return f"mean pooling + {TABLES[kind]}"
+        return f"mean pooling + {TABLES[self.target.kind][kind]}"
 
     def ours(self, rows: Rows) -> Trained:
-        from whichtoken.estimators.bags.classifier import BagClassifier
-
-        model = BagClassifier(**self.options)
-        together = None if self.clusters is None else self.clusters[rows]
-        model.fit(self.files[rows], self.labels[rows], groups=together)
-        return Trained(model, model.classes_, lambda others: model.predict_proba(self.files[others]))
+        return _bag_model(self, self.files, rows)
 
     def baseline(self, kind: str, rows: Rows) -> Trained:
-        """On the means of the bags."""
-        model = table_baseline(kind, self.options["class_weight"]).fit(self.means[rows], self.labels[rows])
-        return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(self.means[others])))
+        return _means_baseline(kind, self, self.means, rows)
+
+
+def _bag_model(work: _BagFileWork | _BagWork, bags: Any, rows: Rows) -> Trained:
+    from whichtoken.estimators.bags.classifier import BagClassifier
+    from whichtoken.estimators.bags.regressor import BagRegressor
+
+    model: Any = BagRegressor(**work.options) if work.target.number else BagClassifier(**work.options)
+    together = None if work.clusters is None else work.clusters[rows]
+    model.fit(bags[rows], work.target.given(work.labels[rows]), groups=together)
+    return _trained(model, bags.__getitem__)
+
+
+def _means_baseline(kind: str, work: _BagFileWork | _BagWork, means: NDArray[np.float64], rows: Rows) -> Trained:
+    """On the means of the bags."""
+    values = None if work.target.kind == "class" else work.labels[rows]
+    model = table_baseline(kind, work.options.get("class_weight"), values).fit(means[rows], work.labels[rows])
+    return _trained(model, means.__getitem__)
+
+
+def _trained(model: Any, data: Callable[[Rows], Any]) -> Trained:
+    """A model, and what it says of rows of the data."""
+    classes = getattr(model, "classes_", np.empty(0))
+    return Trained(model, classes, lambda others: answers_of(model, data(others)))
 
 
 def _write_card(
-    folder: Path, path: Path, labels: NDArray[Any], columns: list[str], report: FitReport, notes: Sequence[str]
+    folder: Path, path: Path, work: Workload, columns: list[str], report: FitReport, notes: Sequence[str]
 ) -> FitReport:
     """The report with more notes, which the card of the saved model holds too."""
     report = replace(report, notes=(*report.notes, *notes))
-    add_to_card(folder, DataCard.of(path, labels, columns), asdict(report))
+    add_to_card(folder, DataCard.of(path, work.labels, columns, work.target.columns), asdict(report))
     return report
 
 
-def _bag_notes(model: BagClassifier) -> Iterator[str]:
+def _bag_notes(model: Any) -> Iterator[str]:
     """Sentences on where the mean pools, and on why the instances are mapped as they are."""
+    model = getattr(model, "scorer_", model)
     if model.pooling_ != "attention":
         yield "attention did not lower the validated loss: bags are pooled by the mean"
     if model.choice_.reason:
@@ -173,7 +198,7 @@ class _BagWork(Workload):
 
     table: BagRows
     options: dict[str, Any]
-    class_weight: str | None
+    target: Target
 
     @property
     def labels(self) -> NDArray[Any]:  # type: ignore[override]
@@ -185,23 +210,18 @@ class _BagWork(Workload):
         return self.table.clusters
 
     def name_of(self, kind: str) -> str:
-        return f"mean pooling + {TABLES[kind]}"
+        return f"mean pooling + {TABLES[self.target.kind][kind]}"
 
     def ours(self, rows: Rows) -> Trained:
-        from whichtoken.estimators.bags.classifier import BagClassifier
-
         encoding, bags = self._encode(rows)
-        model = BagClassifier(class_weight=self.class_weight, **self.options)
-        model.fit(bags[rows], self.labels[rows], groups=None if self.clusters is None else self.clusters[rows])
-        model.feature_names_in_ = np.array(encoding.names, dtype=object)
-        return Trained(_Encoded(model, encoding), model.classes_, lambda others: model.predict_proba(bags[others]))
+        found = _bag_model(self, bags, rows)
+        getattr(found.model, "scorer_", found.model).feature_names_in_ = np.array(encoding.names, dtype=object)
+        return replace(found, model=_Encoded(found.model, encoding))
 
     def baseline(self, kind: str, rows: Rows) -> Trained:
-        """On the means of the bags."""
         _, bags = self._encode(rows)
         means = np.add.reduceat(bags.vectors, bags.starts[:-1]) / np.diff(bags.starts)[:, None]
-        model = table_baseline(kind, self.class_weight).fit(means[rows], self.labels[rows])
-        return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(means[others])))
+        return _means_baseline(kind, self, means, rows)
 
     def _encode(self, rows: Rows) -> tuple[ColumnEncoding, RaggedArray]:
         """All bags as numbers, in the way that these ones fix."""
@@ -238,7 +258,7 @@ def fit_groups(
     """Train a `GroupClassifier` with some options on a table, evaluate it, and save it; baselines see all columns."""
     scheme = scheme or Scheme()
     check_writable(folder)
-    check_baseline(scheme.baseline, TABLES)
+    check_baseline(scheme.baseline, TABLES["class"])
     mapping = _columns_by_group(path, roles, form)
     columns = list(dict.fromkeys([*roles.covariates, *(name for part in mapping.values() for name in part)]))
     reader = ColumnReader(path, columns)
@@ -254,7 +274,7 @@ def fit_groups(
     encoding = kept.model.encoding
     notes = [*encoding.notes(table), *read_notes, *_selection_notes(kept.model.model)]
     kept.model.save(folder, roles.special)
-    return _write_card(folder, path, labels, [*roles.special.values(), *columns], report, notes)
+    return _write_card(folder, path, work, [*roles.special.values(), *columns], report, notes)
 
 
 def _columns_by_group(path: Path, roles: GroupRoles, form: TableForm) -> dict[str, list[str]]:
@@ -279,8 +299,9 @@ def _read_labels(
     take: Callable[[pd.DataFrame, int], pd.DataFrame],
 ) -> tuple[NDArray[Any], NDArray[Any] | None, list[str]]:
     """Labels, what belongs together, and notes; `take` gets each piece and the rows before it, and says which of it to use."""
-    labels: list[str] = []
+    labels: list[Any] = []
     members: list[str] = []
+    target = Target.of(roles.label)
     dropped, used = 0, [*roles.special.values(), *columns]
     for read in stream_table(path, used, **form):
         piece = without_gaps(read, used) if drop_missing else read
@@ -288,11 +309,11 @@ def _read_labels(
         piece = take(piece, len(labels))
         if roles.split_by is not None:
             members += non_empty_names(path, piece[roles.split_by], roles.split_by, "group", len(labels))
-        labels += label_names(path, piece[roles.label], roles.label, len(labels))
+        labels += target.read(path, piece, len(labels))
     if not labels:
         raise UsageError(f"{shown(path)} has no rows{' without gaps' if dropped else ''}")
-    labels, notes = merge_spellings(labels)
-    return as_int_if_integral(labels), np.array(members) if members else None, [*dropped_note(dropped), *notes]
+    labels, notes = merge_spellings(labels) if target.kind == "class" else (labels, [])
+    return target.array(labels), np.array(members) if members else None, [*dropped_note(dropped), *notes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +328,7 @@ class _GroupWork(Workload):
     options: dict[str, Any]
 
     def name_of(self, kind: str) -> str:
-        return f"{TABLES[kind]} on all columns"
+        return f"{TABLES['class'][kind]} on all columns"
 
     def ours(self, rows: Rows) -> Trained:
         from whichtoken.estimators.groups.classifier import GroupClassifier
@@ -392,14 +413,15 @@ class TextRoles:
     """Which column of a table of texts plays which part."""
 
     text: str = "text"
-    label: str = "label"
+    label: str | Target = "label"
     split_by: str | None = None  # what belongs together
     columns: Sequence[str] = ()  # of numbers and categories beside the texts
 
     @property
     def special(self) -> dict[str, str]:
         """The columns that are not beside the texts, by their part."""
-        return {"text": self.text, "label": self.label} | ({} if self.split_by is None else {"split": self.split_by})
+        named = {"text": self.text, **Target.of(self.label).roles}
+        return named if self.split_by is None else {**named, "split": self.split_by}
 
 
 @dataclass(frozen=True)
@@ -424,13 +446,15 @@ def fit_text(
 ) -> Any:
     """Train a `TextClassifier` with some options on a table of texts and labels, evaluate it, and save it.
 
+    Or a `TextRegressor`, if the label is a number.
     With `memory`, in bytes, texts whose counts would take more are learned in parts: a fit on as many as there is room for,
     chosen at random, then updates by the others. The baseline sees the first part only.
     Returns a `FitReport`. Too few distinct texts for a test are refused, or with `untested` only learned: an `UntestedFit`.
     """
-    roles, scheme = roles or TextRoles(), scheme or Scheme()
+    roles = roles or TextRoles()
+    target = Target.of(roles.label)
     check_writable(folder)
-    check_baseline(scheme.baseline, TEXTS)
+    scheme = with_baseline(scheme or Scheme(), TEXTS[target.kind])
     check_roles([*roles.special.items(), *(("other", name) for name in roles.columns)])
     reader = ColumnReader(path, roles.columns) if roles.columns else None
     numbers: list[int] = []
@@ -459,7 +483,7 @@ def fit_text(
     if reader is not None:
         options |= {"text": roles.text, "columns": list(roles.columns)}
     work = _TextWork(
-        path, roles.text, form, options, labels, joined_clusters(clusters, copies), np.array(numbers), copies,
+        path, roles.text, form, options, labels, joined_clusters(clusters, copies), np.array(numbers), copies, target,
         _room(memory, len(labels), words, options), None if reader is None else reader.finish(),
     )  # fmt: skip
     with each_warning_once():
@@ -497,8 +521,8 @@ def fit_text(
     if reader is not None and work.beside is not None:
         notes += kept.model._columns.encoding.notes(work.beside)
     if report is not None:
-        return _write_card(folder, path, labels, columns, report, notes)
-    add_to_card(folder, DataCard.of(path, labels, columns), None)
+        return _write_card(folder, path, work, columns, report, notes)
+    add_to_card(folder, DataCard.of(path, labels, columns, target.columns), None)
     return UntestedFit(len(labels), tuple(notes))
 
 
@@ -559,6 +583,7 @@ class _TextWork(Workload):
     clusters: NDArray[Any] | None
     numbers: Rows
     copies: Rows
+    target: Target
     most: int | None = None  # texts that are learned at once
     beside: MixedColumns | None = None  # columns beside the texts
     # smallest deletions, by the rows they were found for
@@ -567,13 +592,18 @@ class _TextWork(Workload):
     least = 1  # a class may have one text: it is then learned, and not tested
 
     def name_of(self, kind: str) -> str:
-        return TEXTS[kind].replace("TF-IDF +", "TF-IDF and columns +" if self.beside is not None else "TF-IDF +")
+        name = TEXTS[self.target.kind][kind]
+        return name if self.beside is None else name.replace("TF-IDF +", "TF-IDF and columns +")
 
     def ours(self, rows: Rows) -> Trained:
         least = 1 if len(rows) < FEW else 2
-        model = TextClassifier(**{"min_df": least, **self.options})
+        kind = TextRegressor if self.target.number else TextClassifier
+        model: Any = kind(**{"min_df": least, **self.options})
         some = self._first_part(rows)
-        model.fit(self.data(some), self.labels[some], groups=None if self.clusters is None else self.clusters[some])
+        together = None if self.clusters is None else self.clusters[some]
+        model.fit(self.data(some), self.target.given(self.labels[some]), groups=together)
+        if self.target.kind != "class":
+            return _trained(model, self.data)
         rest = np.setdiff1d(rows, some)
         for part, texts in self._in_parts(rest):
             model.partial_fit(texts, self.labels[part])
@@ -582,7 +612,7 @@ class _TextWork(Workload):
             if self.most is not None:
                 return np.concatenate([model.predict_proba(texts) for _, texts in self._in_parts(others)])
             if model._encoder is not None:
-                return model.predict_proba(list(self.texts(others)))
+                return np.asarray(model.predict_proba(list(self.texts(others))))
             texts, added = model._split(self.data(others))
             more, counts = count_with_spelled(model, list(texts))
             if more.selection_.shape[1] == 1:

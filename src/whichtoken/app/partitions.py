@@ -55,11 +55,7 @@ class Request:
 
 def predict_file(request: Request, file: Path, output: Path) -> int:
     """Write the predictions for one file; the number of its rows."""
-    from whichtoken.app.evaluation import add_predictions
-
-    found = request.apply(file)
-    least = request.options.get("abstain_below")
-    table = add_predictions(found.table, found.classes, found.probabilities(), least, found.weights)
+    table = request.apply(file).predicted(request.options.get("abstain_below"))
     write_table(table, output, spreadsheet_safe=bool(request.options.get("spreadsheet_safe")))
     return len(table)
 
@@ -108,7 +104,7 @@ def write_partitions(
 def _refuse_parted_bags(request: Request, files: Sequence[Path]) -> None:
     """Refuse a bag with instances in several files: each is answered alone, and would take it for several bags."""
     roles, home = remembered_roles(request.opened), dict[str, Path]()
-    if request.opened.kind != "bag-classifier" or "files" in roles:
+    if not request.opened.kind.startswith("bag-") or "files" in roles:
         return
     column = request.column or roles.get("bag", "bag")
     for file in files:

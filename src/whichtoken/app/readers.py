@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from whichtoken.tables import (
     has_text,
     is_several,
     label_names,
+    numbers,
     read_table,
     row_place,
     stream_table,
@@ -93,6 +94,84 @@ def non_empty_names(path: Path, values: Iterable[Any], column: str, role: str, f
     return names
 
 
+@dataclass(frozen=True)
+class Target:
+    """What is learned of each text or bag: its class, a number, or which of several labels it has, one column for each."""
+
+    columns: tuple[str, ...] = ("label",)
+    number: bool = False
+
+    @classmethod
+    def of(cls, label: str | Target) -> Target:
+        """From the name of a column of classes."""
+        return label if isinstance(label, Target) else cls((label,))
+
+    @classmethod
+    def in_table(cls, path: Path, columns: str, form: TableForm) -> Target:
+        """From the name of a column of classes, or from those of several labels with commas between them."""
+        several = "," in columns and columns not in column_names(path, **form)
+        return cls(_listed(columns) if several else (columns,))
+
+    def named(self, columns: str) -> Target:
+        """The same in other columns, with commas between several."""
+        names = (columns,) if len(self.columns) == 1 else _listed(columns)
+        if len(self.columns) != len(names):
+            known = f"the model has {len(self.columns)} labels, {shown(', '.join(self.columns))}"
+            raise UsageError(f"{known}, and '{shown(columns)}' names {len(names)}; name the column of each")
+        return replace(self, columns=names)
+
+    @property
+    def kind(self) -> Literal["class", "number", "labels"]:
+        """Which of the three it is."""
+        return "number" if self.number else "class" if len(self.columns) == 1 else "labels"
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The columns by their part."""
+        names = ["label"] if len(self.columns) == 1 else [f"label {k}" for k in range(1, len(self.columns) + 1)]
+        return dict(zip(names, self.columns, strict=True))
+
+    def read(self, path: Path, piece: pd.DataFrame, first: int) -> list[Any]:
+        """What the rows of a piece say; a cell that says nothing, or something else, is refused with its row."""
+        if self.kind == "class":
+            return label_names(path, piece[self.columns[0]], self.columns[0], first)
+        what = "numbers to predict" if self.number else "columns of several labels"
+        values = numbers(path, piece, self.columns, what)
+        wrong = np.argwhere((values != 0) & (values != 1))
+        if len(wrong) and not self.number:
+            (row, place), source = wrong[0], piece[self.columns[wrong[0][1]]]
+            cell = f"{values[row, place]:g} in column '{shown(self.columns[place])}'"
+            raise ColumnError(
+                f"{row_place(path, source, row, first)} holds {cell}; {what} hold 0 and 1", self.columns[place]
+            )
+        return list(values.tolist())
+
+    def array(self, cells: list[Any]) -> NDArray[Any]:
+        """All that was read: classes or numbers (n,), or 0 and 1 (n, k)."""
+        if self.kind == "class":
+            return as_int_if_integral(cells)
+        values = np.array(cells).reshape(-1, len(self.columns))
+        return values[:, 0] if self.number else values.astype(np.int64)
+
+    def check(self, path: Path, values: NDArray[Any]) -> None:
+        """Refuse numbers, or marks of a label, that are all the same."""
+        for name, column in zip(self.columns, np.atleast_2d(values.T), strict=True):
+            if (column == column[0]).all():
+                raise ColumnError(
+                    f"{shown(path)}: '{shown(name)}' is {column[0]:g} in every row; nothing can be learned", name
+                )
+
+    def given(self, values: NDArray[Any]) -> Any:
+        """The values as an estimator takes them."""
+        import pandas as pd
+
+        return pd.DataFrame(values, columns=list(self.columns)) if self.kind == "labels" else values
+
+
+def _listed(columns: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in columns.split(","))
+
+
 @dataclass(frozen=True, eq=False)
 class BagTable:
     """Bags in the order in which they first appear."""
@@ -109,7 +188,7 @@ class BagRoles:
     """Which column of a table of instances plays which part."""
 
     bag: str = "bag"
-    label: str | None = "label"
+    label: str | Target | None = "label"
     features: Sequence[str] | None = None  # all the others by default
     split_by: str | None = None  # what belongs together, the same in all rows of a bag
     files: str | None = None  # the file of each bag, where a row is a bag
@@ -117,8 +196,18 @@ class BagRoles:
     @property
     def special(self) -> dict[str, str]:
         """The columns that are not features, by their part."""
-        named = {"bag": self.bag, "label": self.label, "split": self.split_by, "files": self.files}
+        named = {
+            "bag": self.bag,
+            **(self.target.roles if self.target else {}),
+            "split": self.split_by,
+            "files": self.files,
+        }
         return {role: column for role, column in named.items() if column is not None}
+
+    @property
+    def target(self) -> Target | None:
+        """What is learned."""
+        return None if self.label is None else Target.of(self.label)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +235,7 @@ def read_bag_rows(
 
     `drop_missing` leaves out rows with a gap; `others` asks also for columns that play no part.
     """
-    special, features = roles.special, roles.features
+    special, features, target = roles.special, roles.features, roles.target
     check_roles([*special.items(), *(("feature", name) for name in features or ())])
     every = column_names(path, **form)
     if features is None:
@@ -156,25 +245,27 @@ def read_bag_rows(
     used = [*special.values(), *features]
     rest = [name for name in every if name not in used] if others else []
     reader, dropped = ColumnReader(path, features), 0
-    cells: dict[str, list[Any]] = {name: [] for name in [*special.values(), *rest]}
+    learned: list[Any] = []
+    asked = () if target is None else target.columns
+    cells: dict[str, list[Any]] = {name: [] for name in [*special.values(), *rest] if name not in asked}
     for read in stream_table(path, [*used, *rest], **form):
         piece = without_gaps(read, used) if drop_missing else read
         dropped += len(read) - len(piece)
         for role, column in special.items():
-            if role != "label":
+            if column not in asked:
                 non_empty_names(path, piece[column], column, role, len(cells[roles.bag]))
-        if roles.label is not None:
-            cells[roles.label] += label_names(path, piece[roles.label], roles.label, len(cells[roles.bag]))
+        if target is not None:
+            learned += target.read(path, piece, len(cells[roles.bag]))
         reader.add(piece)
         for column in cells:
-            cells[column] += piece[column].tolist() if column != roles.label else []
+            cells[column] += piece[column].tolist()
     if not cells[roles.bag]:
         raise UsageError(f"{shown(path)} has no rows{' without gaps' if dropped else ''}")
-    return _sorted_rows(path, roles, reader.finish(), cells, dropped)
+    return _sorted_rows(path, roles, reader.finish(), cells, learned, dropped)
 
 
 def _sorted_rows(
-    path: Path, roles: BagRoles, columns: MixedColumns, cells: dict[str, list[Any]], dropped: int
+    path: Path, roles: BagRoles, columns: MixedColumns, cells: dict[str, list[Any]], learned: list[Any], dropped: int
 ) -> BagRows:
     import pandas as pd
 
@@ -198,7 +289,11 @@ def _sorted_rows(
             raise several_in_bag(path, mixed, what)
         return first
 
-    labels = None if roles.label is None else as_int_if_integral(cells[roles.label])
+    labels = None
+    if roles.target is not None:
+        what, values = "numbers" if roles.target.number else "labels", roles.target.array(learned)
+        of_bags = [common_of_bags(column, what) for column in np.atleast_2d(values.T)]
+        labels = of_bags[0] if values.ndim == 1 else np.stack(of_bags, axis=1)
     clusters = None if roles.split_by is None else np.array([str(cell) for cell in cells[roles.split_by]])
     rest = {
         name: first_of_bags(np.array([*values, None], dtype=object)[:-1])
@@ -209,7 +304,7 @@ def _sorted_rows(
         columns.rows(order),
         starts,
         np.asarray(names),
-        None if labels is None else common_of_bags(labels, "labels"),
+        labels,
         None if clusters is None else common_of_bags(clusters, f"values of '{shown(str(roles.split_by))}'"),
         {name: found for name, (found, mixed) in rest.items() if mixed is None},
         dropped,
@@ -243,7 +338,8 @@ def read_bag_files(path: Path, roles: BagRoles, **form: Unpack[TableForm]) -> Ba
         )
     names = non_empty_names(path, table[roles.files], roles.files, "file")
     folder = path if path.is_dir() else path.parent
-    labels = None if roles.label is None else as_int_if_integral(label_names(path, table[roles.label], roles.label, 0))
+    target = roles.target
+    labels = None if target is None else target.array(target.read(path, table, 0))
     clusters = None
     if roles.split_by is not None:
         clusters = np.array(non_empty_names(path, table[roles.split_by], roles.split_by, "group"))

@@ -50,14 +50,17 @@ class Change(Shown):
     after: str = ""  # words after the parts
     none: str = ""
     proven: bool = True  # that nothing smaller does
+    does: str = ""  # what it does to a number, in place of the label
 
     def sentence(self, part: Callable[[str], str], label: Callable[[str], str]) -> str:
         """The change as a sentence; the two functions escape and mark texts from data."""
         if not self.parts:
             return self.none
         parts = ", ".join(map(part, self.parts))
-        proof = "nothing smaller changes it" if self.proven else "this was confirmed, not proven smallest"
-        return f"{self.verb} {parts}{self.after} changes the label to {label(self.to)}, and {proof}"
+        smaller = "nothing smaller does" if self.does else "nothing smaller changes it"
+        does = self.does or f"changes the label to {label(self.to)}"
+        proof = smaller if self.proven else "this was confirmed, not proven smallest"
+        return f"{self.verb} {parts}{self.after} {does}, and {proof}"
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ class Decision(Shown):
 
     kind: str  # document, bag or row
     name: str  # which one
-    probabilities: tuple[tuple[str, float], ...]  # label and probability, the predicted one first
-    score: float  # for the predicted label: the start plus what all reasons add
+    probabilities: tuple[tuple[str, float], ...]  # label and probability, the predicted one first; of a number, none
+    score: float  # for the predicted label, or the number: the start plus what all reasons add
     start: float
     start_name: str  # name of the start in the table; empty if it is 0
     change: Change
@@ -84,13 +87,13 @@ class Decision(Shown):
 
     @property
     def label(self) -> str:
-        """The predicted label."""
-        return self.probabilities[0][0]
+        """The predicted label, or the number."""
+        return self.probabilities[0][0] if self.probabilities else f"{self.score:.4g}"
 
     @property
-    def probability(self) -> float:
+    def probability(self) -> float | None:
         """The probability of the predicted label."""
-        return self.probabilities[0][1]
+        return self.probabilities[0][1] if self.probabilities else None
 
     @property
     def strongest(self) -> float:
@@ -104,7 +107,9 @@ class Decision(Shown):
         return [*others, *([(self.start_name, self.start)] if self.start_name else [])]
 
     def verdict(self) -> str:
-        """The label with its probability, and the runner-up."""
+        """The label with its probability, and the runner-up; or the number."""
+        if self.probability is None:
+            return self.label
         other, share = self.probabilities[1]
         tie = "nearly a tie, " if f"{share:.3f}" == f"{self.probability:.3f}" else ""
         second = f"runner-up {visible(other)}, {share:.3f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +82,20 @@ class Explanation(Shown):
 
     def _repr_html_(self) -> str:
         return notebook_html(self.view())
+
+
+def number_view(
+    decision: Decision, number: float, start: tuple[str, float], change: float, certified: bool
+) -> Decision:
+    """How a decision between the sides of a number reads as that number; `start` is what it is without any reason."""
+    does = f"{'lowers' if change < 0 else 'raises'} it by {abs(change):g} or more"
+    none = f"no deletion of {decision.headings[0]}s {does}"
+    named = replace(decision.change, none=none, proven=certified, does=does)
+    name, value = start
+    return replace(
+        decision, probabilities=(), score=number, start=value, start_name=name, change=named,
+        headings=(*decision.headings[:-1], "adds"),
+    )  # fmt: skip
 
 
 def named_probabilities(explanation: Explanation) -> tuple[tuple[str, float], ...]:

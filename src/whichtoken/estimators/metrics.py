@@ -37,11 +37,13 @@ class Metrics(Shown):
     """What a model does on samples that it has not seen."""
 
     name: str
-    accuracy: float
-    log_loss: float
+    accuracy: float | None  # None of a number
+    log_loss: float | None
     auc: float | None  # area under the ROC curve, for more classes the mean over those tested; None if only one is
     seconds: float  # of the fit
-    intervals: dict[str, tuple[float, float]]  # of accuracy, log_loss and auc
+    intervals: dict[str, tuple[float, float]]  # of what is not None
+    r2: float | None = None  # of a number
+    rmse: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,31 @@ class Details(Shown):
 class HeldOut:
     """Probabilities that a model gave to samples it had not seen, once for each repeat."""
 
-    codes: NDArray[np.intp]  # number of the true class, (n,)
-    probabilities: list[Array]  # (n, classes) each
+    codes: NDArray[
+        Any
+    ]  # number of the true class, (n,); 0 and 1 for each of several labels, (n, k); the true number, (n,)
+    probabilities: list[Array]  # (n, classes) each; of numbers what was predicted, (n, 1)
     clusters: NDArray[Any] | None = None  # (n,), what belongs together
     folds: list[NDArray[np.intp]] | None = None  # (n,) for each repeat: samples of one fold have one model
     weights: list[Array] | None = None  # (n, classes) for each repeat: the label is that of the largest product
+
+    @property
+    def kind(self) -> str:
+        """What was predicted: a class, several labels, or a number."""
+        return "labels" if self.codes.ndim == 2 else "number" if self.codes.dtype.kind == "f" else "class"
+
+    def of_label(self, k: int | slice = slice(None)) -> HeldOut:
+        """One of several labels, or all of them as samples that belong together by rows and are compared inside a label."""
+        codes = self.codes[:, k]
+        count, found = codes[0].size, [part[:, k].ravel() for part in self.probabilities]
+        clusters = np.arange(len(codes)) if self.clusters is None and count > 1 else self.clusters
+        folds = self.folds or [np.zeros(len(codes), np.intp)] * len(found)
+        return HeldOut(
+            codes.ravel(),
+            [np.stack([1 - part, part], axis=1) for part in found],
+            None if clusters is None else np.repeat(clusters, count),
+            [np.repeat(fold, count) * count + np.tile(np.arange(count), len(codes)) for fold in folds],
+        )
 
     @property
     def labels(self) -> list[NDArray[np.intp]]:
@@ -94,7 +116,11 @@ class HeldOut:
 
 
 def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
-    """Accuracy, log loss and area under the curve, with intervals."""
+    """Accuracy, log loss and area under the curve, with intervals; of a number R2 and root mean square error."""
+    if held.kind == "labels":
+        held = held.of_label()
+    if held.kind == "number":
+        return _number_metrics(name, held, seconds)
     codes = held.codes
     right = np.mean([labels == codes for labels in held.labels], axis=0)
     rows = np.arange(len(codes))
@@ -115,6 +141,20 @@ def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
     if held.clusters is None:
         intervals["accuracy"] = wilson(accuracy, len(codes))
     return Metrics(name, accuracy, loss, None if np.isnan(area) else area, seconds, intervals)
+
+
+def _number_metrics(name: str, held: HeldOut, seconds: float) -> Metrics:
+    squares = np.mean([(held.codes - found[:, 0]) ** 2 for found in held.probabilities], axis=0)
+    centered = held.codes - held.codes.mean()
+
+    def numbers(weights: Array) -> Array:
+        shares = weights / weights.sum(axis=1, keepdims=True)
+        error, spread = shares @ squares, shares @ centered**2 - (shares @ centered) ** 2
+        return np.stack([1 - error / np.where(spread > 0, spread, np.nan), np.sqrt(error)], axis=1)
+
+    values, low, high = _bootstrap(numbers, held)
+    ends = zip(("r2", "rmse"), zip(low, high, strict=True), strict=True)
+    return Metrics(name, None, None, None, seconds, dict(ends), *values)
 
 
 def details_of(held: HeldOut, classes: NDArray[Any]) -> Details:
@@ -215,7 +255,7 @@ def _bootstrap(numbers: Callable[[Array], Array], held: HeldOut) -> tuple[list[f
     return numbers(np.ones((1, n)))[0].tolist(), low.tolist(), high.tolist()
 
 
-SCORES = {"accuracy": "accuracy", "log_loss": "log loss", "auc": "AUC"}
+SCORES = {"accuracy": "accuracy", "log_loss": "log loss", "auc": "AUC", "r2": "R2", "rmse": "RMSE"}
 
 
 @cache
@@ -231,8 +271,18 @@ def evaluation_page(title: str, report: Mapping[str, Any]) -> str:
 
 def evaluation_html(report: Mapping[str, Any]) -> str:
     """Tables and figure of a `FitReport` as a dictionary."""
-    picture = calibration_svg(Calibration(**report["details"]["calibration"]))
-    return templates().get_template("evaluation.html").render(report=report, scores=SCORES, picture=picture)
+    details, scores = report["details"], scores_in(report["ours"])
+    picture = "" if details is None else calibration_svg(Calibration(**details["calibration"]))
+    return templates().get_template("evaluation.html").render(report=report, scores=scores, picture=picture)
+
+
+def scores_in(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """The scores that a model has, with their names: those of classes, or those of a number."""
+    return {
+        name: said
+        for name, said in SCORES.items()
+        if name in metrics["intervals"] or (name == "auc" and metrics["accuracy"] is not None)
+    }
 
 
 def calibration_svg(calibration: Calibration) -> str:

@@ -17,7 +17,7 @@ import re
 import stat
 import tomllib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -388,7 +388,10 @@ def load_estimator(folder: str | Path | OpenedFolder) -> Any:
 
 def load_to_answer(folder: str | Path | OpenedFolder) -> Any:
     """As `load_estimator`, for predictions and reasons alone: a text model is then loaded without scikit-learn."""
-    return _load(folder, {"text-classifier": "text.model:TextModel"})
+    opened = folder if isinstance(folder, OpenedFolder) else read_folder(folder)
+    classes = opened.parameters.get("classes")
+    several = isinstance(classes, dict) and classes.get("several")  # reasons for one of them take the classifier
+    return _load(opened, {} if several else {"text-classifier": "text.model:TextModel"})
 
 
 def _load(folder: str | Path | OpenedFolder, instead: Mapping[str, str] = MappingProxyType({})) -> Any:
@@ -415,9 +418,12 @@ class DataCard:
     columns: list[str]
 
     @classmethod
-    def of(cls, path: Path, labels: NDArray[Any], columns: list[str]) -> DataCard:
-        """Of a table, its labels and the columns that were used."""
-        names, counts = np.unique(labels, return_counts=True)
+    def of(cls, path: Path, labels: NDArray[Any], columns: list[str], several: Sequence[str] = ()) -> DataCard:
+        """Of a table, its labels (or the numbers, or the marks of several labels) and the columns that were used."""
+        if labels.ndim == 2:
+            names, counts = np.array(several), labels.sum(axis=0)
+        else:
+            names, counts = np.unique(labels[: 0 if labels.dtype.kind == "f" else None], return_counts=True)
         classes = {str(name): int(count) for name, count in zip(names, counts, strict=True)}
         return cls(Path(shown(path)).name, _sha256(path), len(labels), classes, columns)
 
@@ -442,6 +448,7 @@ def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) ->
         "data": None,
         "evaluation": None,
         "limits": [*(limit.format(known=known, by=by) for limit in _about(kind)["limits"]), EVERY],
+        "several_labels": bool(parameters.get("fitted", parameters).get("classes", {}).get("several")),
     }
 
 
@@ -486,25 +493,30 @@ def _sha256(path: Path) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
+def _title(card: Mapping[str, Any]) -> str:
+    return str(_about(card["kind"])["name"]) + (" with several labels" if card.get("several_labels") else "")
+
+
 def _card_readme(name: str, card: Mapping[str, Any]) -> str:
     """The card as Markdown, with the front matter that model hubs read; JSON is YAML too."""
     from whichtoken.display.text import visible
-    from whichtoken.estimators.metrics import templates
+    from whichtoken.estimators.metrics import scores_in, templates
 
     about, measured = _about(card["kind"]), card["evaluation"]
     front: dict[str, Any] = {"pipeline_tag": about["task"], "tags": ["whichtoken", "attention", "interpretability"]}
+    said = {} if measured is None else {k: words for k, words in scores_in(measured["ours"]).items() if k != "auc"}
     if measured is not None and card["data"] is not None:
         data = visible(card["data"]["file"])
         scores = [
             {"type": kind, "value": measured["ours"][kind], "name": f"{words} ({visible(measured['judged_by'])})"}
-            for kind, words in (("accuracy", "accuracy"), ("log_loss", "log loss"))
+            for kind, words in said.items()
         ]
         result = {"task": {"type": about["task"]}, "dataset": {"name": data, "type": data}, "metrics": scores}
-        front |= {"metrics": ["accuracy", "log_loss"], "model-index": [{"name": visible(name), "results": [result]}]}
+        front |= {"metrics": list(said), "model-index": [{"name": visible(name), "results": [result]}]}
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items()]
     environment = templates().overlay(autoescape=False)
     environment.filters["code"] = lambda text: "`" + visible(str(text)).replace("`", "'").replace("|", "/") + "`"
-    body = environment.get_template("model_card.md").render(title=about["name"], name=name, card=card)
+    body = environment.get_template("model_card.md").render(title=_title(card), name=name, card=card, scores=said)
     return FRONT + "\n".join(lines) + "\n---\n\n" + body
 
 
@@ -512,7 +524,7 @@ def _card_page(card: Mapping[str, Any]) -> str:
     from whichtoken.display.html import single_page
     from whichtoken.estimators.metrics import evaluation_html, templates
 
-    title = _about(card["kind"])["name"]
+    title = _title(card)
     evaluation = "" if card["evaluation"] is None else evaluation_html(card["evaluation"])
     body = templates().get_template("model_card.html").render(title=title, card=card, evaluation=evaluation)
     return single_page(title, body)

@@ -21,18 +21,20 @@ def evaluate(
     model: options.ModelFolder,
     data: options.DataFiles,
     label: Annotated[
-        str | None, options.column_name("Column with the true labels; default: that of the fit, or label.")
+        str | None, options.column_name("Column with the true labels or numbers; default: that of the fit, or label.")
     ] = None,
     column: options.Column = None,
     separator: options.Separator = None,
     encoding: options.Encoding = None,
     rows: options.RowCount = None,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows without a label.")] = False,
-    html: Annotated[Path | None, options.new_output("Write an HTML page with the calibration figure.")] = None,
+    html: Annotated[
+        Path | None, options.new_output("Write an HTML page, of classes with the calibration figure.")
+    ] = None,
     json_file: options.MetricsFile = None,
     engine: options.DaskScheduler = None,
 ) -> None:
-    """Score a saved model on labeled data: metrics with intervals, each class, and the effect of abstaining.
+    """Score a saved model on labeled data: metrics with intervals, each class or label, and the effect of abstaining.
 
     Example: whichtoken evaluate reviews-model new.csv --text review --label sentiment
     """
@@ -56,7 +58,7 @@ def evaluate(
         notes.append(
             f"{pluralize(found.left, 'row')} without a {missing} {'was' if found.left == 1 else 'were'} left out"
         )
-    report = evaluate_saved(path, found.trained(), found.labels, notes)
+    report = evaluate_saved(path, found.trained(), found.labels, notes, found.target)
     if html is not None:
         write_text(html, evaluation_page(f"{model.name} on {path.name}", asdict(report)))
     if json_file is not None:

@@ -56,7 +56,7 @@ def explain(
     redact: options.PageRedact = None,
     most_words: options.PageMostWords = None,
 ) -> None:
-    """Show which tokens, instances or groups of columns decided, and what would change the label.
+    """Show which tokens, instances or groups of columns decided, and what would change the label or lower the number by 1.
 
     The contributions are exact: they add up to the decision, and nothing is sampled.
 
@@ -88,7 +88,7 @@ def explain(
         _check_text(text)
         examples: Any = () if text is None else [text]
         texts = None
-        if (opened := read_folder(model)).kind == "text-classifier":
+        if (opened := read_folder(model)).kind.startswith("text-"):
             if file is not None and is_whole_text(file):
                 examples = [*examples, read_text(file)]
             elif file is not None:
@@ -136,7 +136,7 @@ def explain_data(
     folder: Path, text: str | None, file: Path | None, column: str | None = None, **form: Unpack[TableForm]
 ) -> Sequence[Explanation | None]:
     """Why a text, or the rows of a file, get their labels."""
-    from whichtoken.app.applying import apply_to_table, check_classifier, check_reads_texts
+    from whichtoken.app.applying import apply_to_table, check_reads_texts, explain_all, target_of
     from whichtoken.app.cli.models import check_options, is_whole_text
     from whichtoken.estimators.model_folder import load_to_answer, read_folder
     from whichtoken.reading import read_text
@@ -150,18 +150,18 @@ def explain_data(
         )
     opened = read_folder(folder)
     model = load_to_answer(opened)
-    check_classifier(opened, model)
-    if opened.kind != "text-classifier" and file is None:
+    target_of(opened, model)
+    if not opened.kind.startswith("text-") and file is None:
         raise UsageError(
             f"{folder} holds a {opened.kind}, which explains the rows of a table; give --file FILE and no TEXT"
         )
     if file is not None:
         check_options(opened, file, column, form)
-    if opened.kind == "text-classifier" and (file is None or is_whole_text(file)):
+    if opened.kind.startswith("text-") and (file is None or is_whole_text(file)):
         check_reads_texts(opened, model)
         if model.columns is not None:
             raise UsageError(f"{folder} also reads {', '.join(model.columns)}; give a table as --file FILE")
-        return model.explain([text if file is None else read_text(file)])  # type: ignore[no-any-return]
+        return explain_all(model, [text if file is None else read_text(file)])
     assert file is not None
     return apply_to_table(opened, model, file, column, **form).explain()
 

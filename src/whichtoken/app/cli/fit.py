@@ -23,6 +23,7 @@ from whichtoken.files import write_text
 
 if TYPE_CHECKING:
     from whichtoken.app.evaluation import FitReport, Scheme
+    from whichtoken.app.readers import Target
     from whichtoken.tables import TableForm
 
 fit = typer.Typer()
@@ -46,6 +47,20 @@ class FitRequest:
     class_weight: str | None
     drop_missing: bool
     json_file: Path | None
+
+    def target(self, label: str | None, number: str | None, **unfit: Any) -> Target:
+        """What is learned; options (by name) that are for one class per row are refused for a number and for several labels."""
+        from whichtoken.app.readers import Target
+
+        if label is not None and number is not None:
+            raise UsageError("--label and --number contradict each other; leave one out")
+        target = Target.in_table(self.data, label or "label", self.form) if number is None else Target((number,), True)
+        if target.kind != "class":
+            given = {"class_weight": self.class_weight, "min_class": self.scheme.min_class > 1, **unfit}
+            what = "a number" if target.number else "several labels"
+            for name in (name for name, value in given.items() if value):
+                raise UsageError(f"--{name.replace('_', '-')} is for one class per row, not for {what}; leave it out")
+        return target
 
     def run(self, fit: Callable[..., FitReport], roles: object, **settings: Any) -> FitReport:
         """Train with the function of one kind of model."""
@@ -126,12 +141,20 @@ def _trains(function: Callable[..., Any]) -> Callable[..., None]:
     return run
 
 
+Label = Annotated[
+    str | None,
+    options.column_name("Column with the labels (default: label); or several columns of 0 and 1, as A,B,..."),
+]
+Number = Annotated[str | None, options.column_name("Column with a number to predict instead of labels.")]
+
+
 @fit.command("text")
 @_trains
 def fit_text_file(
     request: FitRequest,
     text: Annotated[str, options.column_name("Column with the texts.")] = "text",
-    label: Annotated[str, options.column_name("Column with the labels.")] = "label",
+    label: Label = None,
+    number: Number = None,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -172,11 +195,11 @@ def fit_text_file(
         str | None, typer.Option(metavar="FOLDER", help="Sentence encoder to blend in: its folder or package.")
     ] = None,
 ) -> Any:
-    """Classify documents, and see which words decide.
+    """Classify documents or predict a number of them, and see which words decide.
 
     With fewer than 100 training texts, every word counts; with more, a word counts if at least two texts contain it.
 
-    Baselines: logistic (TF-IDF and logistic regression), naive-bayes.
+    Baselines: logistic (TF-IDF and logistic regression), naive-bayes; of numbers, ridge.
 
     Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
     """
@@ -196,11 +219,15 @@ def fit_text_file(
     ngram_range = "auto" if ngrams == "auto" else (1, int(ngrams))
     settings: dict[str, Any] = {"ngram_range": ngram_range, "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
     settings |= {"class_weight": request.class_weight, "threshold": _threshold(threshold)}
+    unfit = {"threshold": threshold, "encoder": encoder, "memory": memory, "explainer": explainer}
+    target = request.target(label, number, **unfit, vectors=vectors if number else None)
     settings |= {"vectors": vectors, "encoder": encoder}
+    if target.number:
+        settings = {name: settings[name] for name in ("ngram_range", "stemmer", "verbose")}
     beside = tuple(name.strip() for name in columns.split(",")) if columns is not None else ()
     if beside and (explainer or vectors or encoder):
         raise UsageError("--columns goes with words alone; leave out --explainer, --vectors and --encoder")
-    roles = TextRoles(text, label, request.split_by, beside)
+    roles = TextRoles(text, target, request.split_by, beside)
     report = request.run(fit_text, roles, options=settings, memory=memory, untested=True)
     if explainer is not None:
         from whichtoken.app.cli.models import write_explainer
@@ -225,7 +252,8 @@ def _threshold(given: str | None) -> Any:
 def fit_bags_file(
     request: FitRequest,
     bag: Annotated[str, options.column_name("Column with the bag of each row.")] = "bag",
-    label: Annotated[str, options.column_name("Column with the labels of the bags.")] = "label",
+    label: Label = None,
+    number: Number = None,
     feature: Annotated[
         list[str] | None, options.column_name("Feature column (repeatable); default: all other columns.")
     ] = None,
@@ -248,11 +276,11 @@ def fit_bags_file(
     explainer: options.ExplainerPage = None,
     examples: options.PageExamples = 0,
 ) -> Any:
-    """Classify bags of instances (one instance per row, or a file for each bag), and see which instances decide.
+    """Classify bags of instances (one per row, or a file for each bag) or predict a number, and see which instances decide.
 
     Missing numbers are filled with the training median; columns of texts become columns of 0 and 1.
 
-    Baselines, on the mean of the instances: logistic, boosting.
+    Baselines, on the mean of the instances: logistic, boosting; of numbers, ridge.
 
     Examples:
 
@@ -267,13 +295,16 @@ def fit_bags_file(
         raise UsageError(
             "--files names the file of each bag, which has the features; leave out --feature, --drop-missing and --explainer"
         )
+    target = request.target(label, number, explainer=explainer, gate=gate if number else None)
     if explainer is not None and queries is None:
         queries = 1
         say("note: --explainer shows models with one query, so --queries is 1 here instead of chosen by validation")
     elif explainer is not None and queries != 1:
         raise UsageError(f"--explainer shows models with one query; --queries {queries} would not fit")
-    roles = BagRoles(bag, label, feature or None, request.split_by, files)
+    roles = BagRoles(bag, target, feature or None, request.split_by, files)
     settings = {"n_queries": "auto" if queries is None else queries, "instance_map": instance_map, "gate": gate}
+    if target.number:
+        settings = {"n_queries": queries or 1, "instance_map": instance_map}
     fit = partial(request.run, fit_bags, roles, options=settings, class_weight=request.class_weight)
     return _with_page(request, fit, explainer, examples)
 

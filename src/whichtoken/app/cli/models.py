@@ -51,7 +51,7 @@ def check_options(opened: OpenedFolder, path: Path, column: str | None, form: Ta
         raise UsageError(f"{opened} holds a {opened.kind}, which finds its columns by name; leave out --text and --bag")
     if column is not None and not column.strip():
         raise UsageError(f"--text or --bag '{column}' has no name; name a column of {path}")
-    if opened.kind == "text-classifier" and is_whole_text(path):
+    if opened.kind.startswith("text-") and is_whole_text(path):
         if column is not None:
             raise UsageError(f"{path} is read as one text and has no columns; leave out --text")
         if form.get("encoding") or form.get("rows"):
@@ -64,10 +64,11 @@ def write_explainer(
 ) -> None:
     """Write the page of a saved model, and say what is left out of it."""
     opened = read_folder(folder)
-    check_classifier(opened)
+    model = load_to_answer(opened)
+    check_classifier(opened, model)
     card = read_card(folder) if (folder / CARD).is_file() else None
     about = options | ({} if compare_on is None else {"compare_on": compare_on}) | explainer_settings(opened)
-    saved = load_to_answer(opened).save_explainer(page, examples, card=card, **about)
+    saved = model.save_explainer(page, examples, card=card, **about)
     for sentence in saved.sentences():
         say(visible(sentence))
     if any("fewer" in reason for reason in getattr(saved, "left_out", ())) and (saved.changed or not saved.compared):

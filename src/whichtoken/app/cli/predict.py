@@ -34,7 +34,7 @@ def predict(
     rows: options.RowCount = None,
     engine: options.DaskScheduler = None,
 ) -> None:
-    """Predict labels and probabilities, as columns added to your table; a bag gets one row.
+    """Predict labels and probabilities, or numbers, as columns added to your table; a bag gets one row.
 
     If --to is a folder, it gets one table for each input file, and after an interruption the same command continues.
 
@@ -45,7 +45,6 @@ def predict(
       whichtoken predict reviews-model 'reviews/*.parquet' --to labeled --engine dask://scheduler:8786
     """
     from whichtoken.app.cli.models import answer_by_file, apply_model
-    from whichtoken.app.evaluation import add_predictions
     from whichtoken.app.partitions import by_file, predict_file
     from whichtoken.tables import write_table
 
@@ -57,7 +56,7 @@ def predict(
         answer_by_file(predict_file, model, path, column, form, settings, to, engine)
         return
     found = apply_model(model, path, column, separator=separator, encoding=encoding, rows=rows)
-    predicted = add_predictions(found.table, found.classes, found.probabilities(), abstain_below, found.weights)
+    predicted = found.predicted(abstain_below)
     if to is None:
         print(predicted.to_csv(index=False), end="")
     else:

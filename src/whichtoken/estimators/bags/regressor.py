@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self  # noqa: F401  the parameters of `BagSettings` have the type Literal
 
@@ -13,13 +13,20 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from whichtoken.attention import RaggedArray
+from whichtoken.display.decision import Decision
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
+from whichtoken.estimators._explanation import number_view
 from whichtoken.estimators.bags.classifier import BagClassifier, BagSettings
 from whichtoken.estimators.bags.data import LabeledBags, first_of_bags
-from whichtoken.estimators.bags.explanation import InstanceReason, confirmed_deletion, smallest_deletion
+from whichtoken.estimators.bags.explanation import (
+    BagExplanation,
+    InstanceReason,
+    confirmed_deletion,
+    smallest_deletion,
+)
 from whichtoken.estimators.bags.files import some_files_at_a_time
-from whichtoken.estimators.common import SIDES, FittedSummary, check_change, standardized
+from whichtoken.estimators.common import SIDES, FittedSummary, check_change, plain_label, standardized
 from whichtoken.estimators.model_folder import OpenedFolder
 
 Array = NDArray[np.float64]
@@ -49,11 +56,20 @@ class BagNumberExplanation(Shown):
     # fewest instances whose deletion changes the number by that or more; None: none does
     counterfactual: list[int] | None
     certified: bool  # whether that is proven: with one query
+    scored: BagExplanation = field(repr=False)  # the same reasons
+
+    def view(self, number: int = 1) -> Decision:
+        """The instances, the reasons and the smallest deletion, as people read them."""
+        start = "mean of training", self.bias
+        return number_view(self.scored.view(number), self.prediction, start, self.change, self.certified)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers, strings and lists."""
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("scored", "reasons")}
+        return found | {"bag": plain_label(self.bag), "reasons": [asdict(reason) for reason in self.reasons]}
 
     def _headline(self) -> str:
-        verb = f"{'lowers' if self.change < 0 else 'raises'} it by {abs(self.change):g} or more"
-        deleted = ", ".join(map(str, self.counterfactual or ()))
-        return f"{self.prediction:.4g}; {f'deleting instances {deleted}' if deleted else 'no deletion'} {verb}"
+        return self.view().summary()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -155,7 +171,7 @@ class BagRegressor(BagSettings, FittedSummary, RegressorMixin, BaseEstimator):
             turn = self.scale_ * (1 if why.label == SIDES[1] else -1)  # reasons of a class speak for it
             reasons = [replace(reason, contribution=turn * reason.contribution) for reason in why.reasons]
             prediction, fewest = self.mean_ + turn * why.decision, [k + 1 for k in deleted] or None
-            found.append(
-                BagNumberExplanation(why.bag, prediction, self.mean_, reasons, change, fewest, self.n_queries == 1)
-            )
+            scored = replace(why, reasons=reasons, counterfactual=fewest)
+            known = prediction, self.mean_, reasons, change, fewest, self.n_queries == 1
+            found.append(BagNumberExplanation(why.bag, *known, scored))
         return found

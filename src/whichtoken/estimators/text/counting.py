@@ -684,7 +684,8 @@ def by_partition(method: Method) -> Method:
             import dask.bag
 
             items = X if isinstance(X, dask.bag.Bag) else dask.bag.from_delayed(X.to_delayed())  # type: ignore[no-untyped-call]
-            return items.map_partitions(answer, False)
+            places = dask.bag.from_sequence(range(items.npartitions), npartitions=items.npartitions)  # type: ignore[no-untyped-call]
+            return items.map_partitions(answer, False, places)
         return X.map_partitions(answer, True, meta=answer(X._meta, True))
 
     return cast(Method, run)
@@ -700,9 +701,10 @@ def _blank(model: Any) -> Any:
 
 
 def _answer_part(
-    version: str, method: Callable[..., Any], model: Any, others: Any, options: Any, part: Any, framed: bool
-) -> Any:
-    """The answers for one partition: a list, or with the index of the partition."""
+    version: str, method: Callable[..., Any], model: Any, others: Any, options: Any, part: Any, framed: bool,
+    places: Sequence[int] = (),
+) -> Any:  # fmt: skip
+    """The answers for one partition, of a bag with its place: a list, or with the index of the partition."""
     _check_version(version)
     texts = part if hasattr(part, "columns") else list(part)
     size = len(texts)
@@ -715,7 +717,9 @@ def _answer_part(
         try:
             found = method(model, texts, *others, **options)
         except ValueError as error:
-            where = f" that begins with index {part.index[0]!r}" if size and hasattr(part, "index") else ""
+            where = "".join(f" {place}" for place in places)
+            if hasattr(part, "iloc"):
+                where = f" that begins with index {part.index[0]!r}" if size else ""
             raise ValueError(f"partition{where}: {error}") from error
     if not framed:
         return list(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -12,14 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from whichtoken.display.decision import Decision
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
+from whichtoken.estimators._explanation import number_view
 from whichtoken.estimators.common import SIDES, FittedSummary, check_change, is_partitioned, standardized
 from whichtoken.estimators.model_folder import OpenedFolder
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.columns import TextColumnReason
 from whichtoken.estimators.text.counting import by_partition, listed_texts
-from whichtoken.estimators.text.explanation import TokenReason
+from whichtoken.estimators.text.explanation import TextExplanation, TokenReason
 from whichtoken.estimators.text.model import count_with_spelled
 from whichtoken.reading import shown
 from whichtoken.theory.trained_embeddings import minimal_deletions
@@ -50,11 +52,22 @@ class NumberExplanation(Shown):
     columns: tuple[TextColumnReason, ...]
     change: float  # that was asked about
     counterfactual: list[str] | None  # fewest tokens whose deletion changes the number by that or more; None: none does
+    document: TextExplanation = field(repr=False)  # the same numbers, by the places of the tokens in the text
+
+    def view(self, number: int = 1) -> Decision:
+        """As people read it, with its number among others."""
+        start = "no token", self.bias
+        return number_view(self.document.view(number), self.prediction, start, self.change, certified=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers, strings and lists."""
+        more = {"columns": [asdict(one) for one in self.columns]} if self.columns else {}
+        reasons = [asdict(reason) for reason in self.reasons]
+        known = {"text": self.text, "prediction": self.prediction, "bias": self.bias, "reasons": reasons}
+        return {**known, "change": self.change, "counterfactual": self.counterfactual, **more}
 
     def _headline(self) -> str:
-        verb = f"{'lowers' if self.change < 0 else 'raises'} it by {abs(self.change):g} or more"
-        deleted = ", ".join(self.counterfactual or ())
-        return f"{self.prediction:.4g}; {f'deleting {deleted}' if deleted else 'no deletion'} {verb}"
+        return self.view().summary()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -160,10 +173,14 @@ class TextRegressor(FittedSummary, RegressorMixin, BaseEstimator):
         found = []
         for why, tokens in zip(self.scorer_.explain(table), self.counterfactuals(table, change), strict=True):
             turn = self.scale_ * (1 if why.label == SIDES[1] else -1)  # reasons of a class speak for it
-            reasons = [replace(reason, contribution=turn * reason.contribution) for reason in why.reasons]
             beside = tuple(replace(reason, contribution=turn * reason.contribution) for reason in why.column_reasons)
+            deleted = [k for k in why.columns.tolist() if why.model.token_names_[k] in tokens]
+            document = replace(
+                why, contributions=turn * why.contributions, flips=np.array(deleted, np.int64), column_reasons=beside
+            )
             number, bias = self.mean_ + turn * why.decision, self.mean_ + turn * why.bias
-            found.append(NumberExplanation(why.text, number, bias, reasons, beside, change, tokens or None))
+            reasons, fewest = list(document.reasons), tokens or None
+            found.append(NumberExplanation(why.text, number, bias, reasons, beside, change, fewest, document))
         return found
 
     def __sklearn_tags__(self) -> Any:
