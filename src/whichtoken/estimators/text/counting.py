@@ -106,7 +106,8 @@ def attention_shares(amounts: sparse.csr_array | Amounts, selection: Array, log_
     heads = []
     for scores in np.ascontiguousarray(selection.T):
         shares, filled = np.empty(len(amounts.indices)), 0
-        for part in row_blocks(amounts):
+        for first in range(0, amounts.shape[0], BLOCK):
+            part = amounts[first : first + BLOCK]
             cells = slice(filled, filled + len(part.data))
             shares[cells] = pool_weights(scores, part.indptr, part.data, log_null, tokens=part.indices)
             filled = cells.stop
