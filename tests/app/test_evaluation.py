@@ -13,6 +13,7 @@ from sklearn.metrics import confusion_matrix, f1_score, log_loss, roc_auc_score
 
 from whichtoken.app.evaluation import WORDS, Scheme, Trained, evaluate_saved, evaluate_with_baselines, text_baseline
 from whichtoken.app.pages.evaluation import print_evaluation
+from whichtoken.app.readers import Target
 from whichtoken.errors import UsageError
 from whichtoken.estimators.metrics import (
     HeldOut,
@@ -125,6 +126,8 @@ def test_bins_of_few_rows_do_not_take_chance_for_an_error():
 
 class Toy:
     """Labels that a model knows, and rows that it was trained on."""
+
+    target = Target()
 
     def __init__(self, n=60, clusters=None, labels=None, least=1):
         self.labels = np.arange(n) % 3 if labels is None else labels

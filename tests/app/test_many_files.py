@@ -92,6 +92,12 @@ def test_nothing_to_read_is_a_sentence(tmp_path, whichtoken):
     assert "*.csv has no tables" in whichtoken("fit", "text", "*.csv", "--model", "m").stderr
     (tmp_path / "head.csv").write_text("text,label\n")
     assert "head.csv has no rows" in whichtoken("fit", "text", "head.csv", "--model", "m").stderr
+    for name in ("a", "b"):
+        reviews(30, 0).to_csv(tmp_path / f"{name}.csv", index=False)
+    # the same rule as for predictions by file, also behind files with rows
+    (tmp_path / "head.csv").rename(tmp_path / "c.csv")
+    assert "c.csv has no rows" in whichtoken("fit", "text", ".", "--model", "m").stderr
+    assert not (tmp_path / "m").exists()
 
 
 def test_many_files_give_the_model_of_one(folder, whichtoken, monkeypatch):

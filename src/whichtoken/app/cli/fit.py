@@ -48,13 +48,13 @@ class FitRequest:
     drop_missing: bool
     json_file: Path | None
 
-    def target(self, label: str | None, number: str | None, **unfit: Any) -> Target:
+    def target(self, label: str, number: str | None, **unfit: Any) -> Target:
         """What is learned; options (by name) that are for one class per row are refused for a number and for several labels."""
         from whichtoken.app.readers import Target
 
-        if label is not None and number is not None:
+        if label != "label" and number is not None:
             raise UsageError("--label and --number contradict each other; leave one out")
-        target = Target.in_table(self.data, label or "label", self.form) if number is None else Target((number,), True)
+        target = Target.in_table(self.data, label, self.form) if number is None else Target((number,), True)
         if target.kind != "class":
             given = {"class_weight": self.class_weight, "min_class": self.scheme.min_class > 1, **unfit}
             what = "a number" if target.number else "several labels"
@@ -141,10 +141,7 @@ def _trains(function: Callable[..., Any]) -> Callable[..., None]:
     return run
 
 
-Label = Annotated[
-    str | None,
-    options.column_name("Column with the labels (default: label); or several columns of 0 and 1, as A,B,..."),
-]
+Label = Annotated[str, options.column_name("Column with the labels; or several columns of 0 and 1, as A,B,...")]
 Number = Annotated[str | None, options.column_name("Column with a number to predict instead of labels.")]
 
 
@@ -153,7 +150,7 @@ Number = Annotated[str | None, options.column_name("Column with a number to pred
 def fit_text_file(
     request: FitRequest,
     text: Annotated[str, options.column_name("Column with the texts.")] = "text",
-    label: Label = None,
+    label: Label = "label",
     number: Number = None,
     columns: Annotated[
         str | None,
@@ -252,7 +249,7 @@ def _threshold(given: str | None) -> Any:
 def fit_bags_file(
     request: FitRequest,
     bag: Annotated[str, options.column_name("Column with the bag of each row.")] = "bag",
-    label: Label = None,
+    label: Label = "label",
     number: Number = None,
     feature: Annotated[
         list[str] | None, options.column_name("Feature column (repeatable); default: all other columns.")

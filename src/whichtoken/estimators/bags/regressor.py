@@ -56,7 +56,7 @@ class BagNumberExplanation(Shown):
     # fewest instances whose deletion changes the number by that or more; None: none does
     counterfactual: list[int] | None
     certified: bool  # whether that is proven: with one query
-    scored: BagExplanation = field(repr=False)  # the same reasons
+    scored: BagExplanation = field(repr=False, compare=False)  # the same reasons
 
     def view(self, number: int = 1) -> Decision:
         """The instances, the reasons and the smallest deletion, as people read them."""
