@@ -268,9 +268,12 @@ def test_partitions_without_rows_or_without_texts(fitted):
         assert len(fitted.predict(frame[frame["label"] == "?"]["text"]).compute()) == 0
         some = frame[frame["text"].str.contains("film")]["text"]
         assert len(fitted.predict_proba(some).compute()) == TRAINING["text"].str.contains("film").sum()
-        texts = dask.bag.from_sequence([["a"], ["b"], [3], ["d"]], npartitions=4).flatten()
+        texts = dask.bag.from_sequence([["a film"], ["a film"], [3], ["a film"]], npartitions=4).flatten()
         with pytest.raises(ValueError, match="partition 2: "):
             TextClassifier().fit(texts, list("abab"))
+        for lazy in (fitted.predict(texts), fitted.explain(texts)):
+            with pytest.raises(ValueError, match="partition 2: "):
+                lazy.compute()
         lacking = TRAINING.assign(text=TRAINING["text"].where(TRAINING.index != 130, None))
         answers = fitted.predict(dask.dataframe.from_pandas(lacking, npartitions=5)["text"])
         with pytest.raises(ValueError, match="partition that begins with index 120: text 10 is of type"):
