@@ -132,7 +132,7 @@ def decision_html(decision: Decision, heading: str = "") -> str:
     first, rest = decision.reasons[:TOP], decision.reasons[TOP:]
     others = decision.probabilities[MOST_BARS:]
     change = decision.change.sentence(lambda part: f"<del>{text(part)}</del>", lambda label: f"<b>{text(label)}</b>")
-    together = f"together, for {decision.label}", decision.score
+    together = "together" + (f", for {decision.label}" if decision.probabilities else ""), decision.score
     template = template_engine("whichtoken.display", "assets").get_template("decision.html")
     body = template.render(
         decision=decision, strongest=decision.strongest, first=first, rest=rest, rest_count=pluralize(len(rest), "line"),
