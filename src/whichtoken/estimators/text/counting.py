@@ -62,7 +62,11 @@ class Documents:
     @property
     def mean_mass(self) -> float:
         """Mean over documents of the sum of their amounts: the unit of the null token."""
-        return float(sum_blocks(self.amounts, lambda block: block.sum(axis=1).sum()) / len(self.labels)) or 1.0
+        if isinstance(self.amounts, DaskRows):
+            return float(self.amounts.sum(lambda part: part.sum(axis=1).sum()) / len(self.labels)) or 1.0
+        # of all rows at once: sums of blocks would depend on the size of a block in the last digits
+        firsts = range(0, self.amounts.shape[0], BLOCK)
+        return float(np.mean(np.concatenate([self.amounts[i : i + BLOCK].sum(axis=1) for i in firsts]))) or 1.0
 
     def part(self, rows: NDArray[np.int64]) -> Documents:
         """Some of them."""
