@@ -109,13 +109,8 @@ class BagClassifier(BagSettings, FittedBags, FittedSummary, SavesExplainer, Clas
         What attention sees of an instance: the instance itself, 256 random Fourier features of it, or the last layer of three
         merged networks of 128 and 64 units that are trained with the rest. "auto" takes the linear one unless the validated
         log loss of another is lower by 0.02 and 1.5 standard errors at least; `choice_` has the evidence.
-    gate : bool
-        Whether the last layer of a network is multiplied by a gate, as in gated attention.
     training : {"joint", "two-step"}
         "two-step" leaves the queries where their two steps took them, which is what the theory of sparse tokens is about.
-    query_share : float, optional
-        With two-step training: share of the bags that give the queries, while the readout is trained on the others. By
-        default all bags do both.
     inverse_temperature : float, optional
         Norm of the starting queries on standardized instances; 0 is mean pooling. Chosen by validation by default.
     C : float or "auto"
@@ -123,8 +118,6 @@ class BagClassifier(BagSettings, FittedBags, FittedSummary, SavesExplainer, Clas
         "auto" chooses by validation.
     refine_steps : int
         Steps of the joint training.
-    class_weight : "balanced", dict or None
-        Weights of the classes, which multiply those of the bags.
     drop_missing : bool
         Leave out instances with a gap, in training and later.
     cv : int, splitter or list of splits
@@ -135,6 +128,13 @@ class BagClassifier(BagSettings, FittedBags, FittedSummary, SavesExplainer, Clas
         Threads for classes or folds; the numbers do not depend on it.
     verbose : int
         1: a line for what was chosen for each score, on standard error.
+    gate : bool
+        Whether the last layer of a network is multiplied by a gate, as in gated attention.
+    query_share : float, optional
+        With two-step training: share of the bags that give the queries, while the readout is trained on the others. By
+        default all bags do both.
+    class_weight : "balanced", dict or None
+        Weights of the classes, which multiply those of the bags.
 
     Attributes
     ----------
