@@ -23,14 +23,16 @@ from whichtoken.estimators.common import stratified_folds
 from whichtoken.theory.group_sparse import default_learning_rate
 from whichtoken.theory.group_sparse.encodings import positional_encodings
 from whichtoken.theory.group_sparse.gradient import logistic_loss_and_gradient
-from whichtoken.theory.sparse_tokens.convex_head import logistic_heads
+from whichtoken.theory.sparse_tokens.convex_head import combined_path, logistic_heads, logistic_path
 
 Array = NDArray[np.float64]
 
 PRUNED = 1e-3  # attention below which a group is out
 ROUNDS = 8
 STEPS = 200
-COARSE = 1e-2  # tolerance of readouts that only rank or validate
+COARSE, BETWEEN = 1e-2, 1e-1  # tolerance of readouts that only rank or validate, and of those that another one follows
+# products of samples, over all groups, that fit into a cache, and samples of which seven digits are enough to rank
+PRODUCTS, LARGEST = 1 << 22, 1e3
 
 
 def separate_attention(groups: list[Array], fixed: Array, signs: Array, shares: Array, ridge: float) -> Array:
@@ -40,17 +42,36 @@ def separate_attention(groups: list[Array], fixed: Array, signs: Array, shares: 
     and the attention are solved in turn. What is minimized is a penalty (sum_j |beta_j|^(2/3))^3, sparser than the group lasso.
     Groups of more variables need proportionally more: lengths are divided by sqrt(d_j).
     """
-    widths = np.array([*(group.shape[1] for group in groups), fixed.shape[1]])
-    place, features = np.repeat(np.arange(len(widths)), widths), np.hstack([*groups, fixed])
-    attention, products, bias = np.full(len(groups), 1 / len(groups)), np.zeros(len(place)), 0.0
-    for _ in range(ROUNDS):
-        alive = np.append(attention > PRUNED * attention.max(), True)[place]
-        factor = np.append(attention * len(groups), 1.0)[place[alive]]
-        start = products[alive] / factor, bias  # as good as after the last round, with the new attention
-        [head] = logistic_heads(features[:, alive] * factor, signs, (ridge,), shares, COARSE, start)
-        products, bias = np.zeros(len(place)), head.bias
-        products[alive] = factor * head.readout
-        lengths = np.sqrt(np.bincount(place, products**2, len(widths)) / np.maximum(widths, 1))[:-1]
+    parts = [*groups, fixed]
+    widths = np.array([part.shape[1] for part in parts])
+    # of few samples all that is needed is their products in each group: the sum of these for any attention
+    few = widths.sum() > len(signs) and len(parts) * len(signs) ** 2 <= PRODUCTS
+    few = few and all(np.abs(part).max(initial=0) < LARGEST for part in parts)
+    place, features = np.repeat(np.arange(len(widths)), widths), np.empty(0) if few else np.hstack(parts)
+    products = np.empty((len(parts) * few, len(signs), len(signs)), np.float32)
+    for part, product in zip(parts, products, strict=few):
+        single = part.astype(np.float32)
+        np.matmul(single, single.T, out=product)
+    attention, weights, bias, scores = np.full(len(groups), 1 / len(groups)), np.zeros(len(place)), 0.0, None
+    for step in range(ROUNDS):
+        # what the next round moves anyway need not be exact
+        tolerance = COARSE if step == ROUNDS - 1 else BETWEEN
+        kept = attention > PRUNED * attention.max()
+        factors = np.append(attention * len(groups) * kept, 1.0)
+        # each starts as good as the last round ended, with the new attention
+        if few:
+            summed = np.tensordot((factors**2).astype(np.float32), products, 1).astype(float)
+            [(duals, bias, scores, _)] = combined_path(summed, signs, (ridge,), shares, tolerance, scores)
+            squares = factors**4 * (products @ duals.astype(np.float32) @ duals)
+        else:
+            alive = np.append(kept, True)[place]
+            factor = factors[place[alive]]
+            start = weights[alive] / factor, bias
+            [head] = logistic_heads(features[:, alive] * factor, signs, (ridge,), shares, tolerance, start)
+            weights, bias = np.zeros(len(place)), head.bias
+            weights[alive] = factor * head.readout
+            squares = np.asarray(np.bincount(place, weights**2, len(widths)), dtype=float)
+        lengths = np.sqrt(np.maximum(squares, 0) / np.maximum(widths, 1))[:-1]
         if not lengths.any():
             break
         attention = lengths ** (2 / 3)
@@ -227,7 +248,9 @@ class Standardization:
         return cls(mean, np.where(scale <= TINY * np.maximum(np.abs(mean), LEAST), 1.0, scale))
 
     def __call__(self, X: Array) -> Array:
-        return (X - self.mean) / self.scale
+        Z = X - self.mean
+        Z /= self.scale
+        return Z
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -249,7 +272,11 @@ class GroupMap(Shown):
         X, weights = samples.X, samples.weights
         if kind == "splines":
             levels, used = np.linspace(0, 1, BENDS[kind] + 1), layout.columns(range(len(layout.names)))
-            knots = [np.unique(np.quantile(X[:, c], levels, weights=weights, method="inverted_cdf")) for c in used]
+            order = X[:, used].argsort(axis=0)
+            reached = weights[order].cumsum(axis=0)
+            places = [(reached / reached[-1] < level).sum(axis=0) for level in levels]
+            at = np.take_along_axis(X[:, used], np.take_along_axis(order, np.array(places), axis=0), axis=0)
+            knots = [np.unique(column) for column in at.T]
             # a column of two values has nothing to bend
             knots = [part if len(np.unique(X[:, c])) > 2 else part[:1] for c, part in zip(used, knots, strict=True)]
             starts, widths = (np.concatenate([*parts, []]) for parts in ([k[:-1] for k in knots], map(np.diff, knots)))
@@ -553,7 +580,9 @@ class _Fold:
         # bends cost more, and need less precision
         self.ridges = among.ridges[:: 1 if kind == "linear" else 2]
         self.outside, self.training, self.held = outside, training, held
-        self.train, self.test = standardize(features) * boosts, standardize(maps(held.X)) * boosts
+        self.train, self.test = standardize(features), standardize(maps(held.X))
+        self.train *= boosts
+        self.test *= boosts
         self.attention = among.attention
         self.known: dict[int, Array] = {}
 
@@ -567,10 +596,20 @@ class _Fold:
         if count in self.known:
             return self.known[count]
         columns = self.layout.columns(self.order[:count] if 0 < count < len(self.layout.names) else range(count))
-        total = np.zeros((len(self.ridges), len(self.test)))
-        for signs, held in zip(self.training.targets, self.held.targets, strict=True):
-            heads = logistic_heads(self.train[:, columns], signs, self.ridges, self.training.shares, COARSE)
-            scores = np.stack([self.test[:, columns] @ head.readout + head.bias for head in heads])
-            total += np.logaddexp(0, -held * scores)
+        total = np.full((len(self.ridges), len(self.test)), np.inf)  # of ridges that are weaker than a hopeless one
+        train, test, shares = self.train[:, columns], self.test[:, columns], self.training.shares
+        weakening, targets = self.ridges[::-1], self.training.targets
+        paths: Any = [logistic_path(train, signs, weakening, shares, COARSE) for signs in targets]
+        if len(paths) > 1:  # one after the other, as each needs memory
+            paths = [list(path) for path in paths]
+        compare = _Comparison.of(self.held)
+        best = total[-1]
+        for losses, heads in zip(total[::-1], zip(*paths, strict=True), strict=False):
+            losses[:] = 0
+            for held, head in zip(self.held.targets, heads, strict=True):
+                losses += np.logaddexp(0, -held * (test @ head.readout + head.bias))
+            best = min(best, losses, key=compare.mean)
+            if compare.excess(losses, best) > HOPELESS:
+                break
         self.known[count] = total
         return total

@@ -7,13 +7,13 @@ problem of support vectors: 0 <= a <= 1, y . a = 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve, qr, solve, solve_triangular
-from scipy.linalg.lapack import dposv, dpotrf
+from scipy.linalg import cho_factor, cho_solve, qr, solve
+from scipy.linalg.lapack import dposv
 from scipy.special import expit
 
 from whichtoken.checks import check_choice, check_range
@@ -89,9 +89,23 @@ def logistic_heads(
     tolerance: float = NEWTON_TOLERANCE,
     start: tuple[Array, float] | None = None,
 ) -> list[ConvexHead]:
-    """Logistic readouts and biases for several ridges.
+    """Logistic readouts and biases for several ridges; see `logistic_path`."""
+    falling = sorted(set(ridges), reverse=True)
+    heads = dict(zip(falling, logistic_path(features, labels, falling, weights, tolerance, start), strict=True))
+    return [heads[ridge] for ridge in ridges]
 
-    They share the reduction of the features, and each starts from the readout of the next stronger ridge.
+
+def logistic_path(
+    features: ArrayLike,
+    labels: ArrayLike,
+    ridges: Sequence[float],
+    weights: ArrayLike | None = None,
+    tolerance: float = NEWTON_TOLERANCE,
+    start: tuple[Array, float] | None = None,
+) -> Iterator[ConvexHead]:
+    """Logistic readouts and biases for falling ridges, each when it is asked for.
+
+    They share the reduction of the features, and each starts where those of the last two ridges point to.
 
     Parameters
     ----------
@@ -108,17 +122,54 @@ def logistic_heads(
     """
     X, y = _check(features, labels, min(ridges))
     shares = np.full(len(y), 1 / len(y)) if weights is None else np.asarray(weights, dtype=float) / np.sum(weights)
-    rows, lift, lower = _reduce(X, SPARE * min(ridges) if tolerance > ROUGH else 0.0)
-    design = np.hstack([rows, np.ones((len(y), 1))])
-    x = np.zeros(design.shape[1]) if start is None else np.append(lower(start[0]), start[1])
-    heads: dict[float, ConvexHead] = {}
-    for ridge in sorted(ridges, reverse=True):
-        x, iterations = _newton(design, y, shares, ridge, x, tolerance)
-        w, b = x[:-1], float(x[-1])
-        loss = float(shares @ np.logaddexp(0, -y * (design @ x)))
-        optimality = _gradient_norm(rows, -y * shares * expit(-y * (design @ x)), w, ridge)
-        heads[ridge] = replace(_head(rows, y, w, b, ridge, loss, optimality, iterations), readout=lift(w))
-    return [heads[ridge] for ridge in ridges]
+    # of few samples rough readouts need the products alone, if rounding in these is a small part of the ridge
+    size = np.einsum("ij,ij->", X, X)
+    path: Iterable[tuple[Array, float, Array, int]]
+    if tolerance > ROUGH and X.shape[1] > len(y) and 2.0**-53 * len(y) * size <= SPARE * min(ridges):
+        rows = X
+        begin = None if start is None else X @ start[0] + start[1]
+        combined = combined_path(X @ X.T, y, ridges, shares, tolerance, begin)
+        path = ((duals @ X, bias, scores, steps) for duals, bias, scores, steps in combined)
+    else:
+        rows, lift, lower = _reduce(X)
+        design = np.hstack([rows, np.ones((len(y), 1))])
+        x = np.zeros(design.shape[1]) if start is None else np.append(lower(start[0]), start[1])
+        path = _follow(design, y, shares, ridges, x, tolerance, gram=False)
+    for ridge, (w, b, scores, steps) in zip(ridges, path, strict=True):
+        margins = y * scores
+        loss = float(shares @ np.logaddexp(0, -margins))
+        optimality = _gradient_norm(rows, -y * shares * expit(-margins), w, ridge)
+        yield replace(_head(rows, y, w, b, ridge, loss, optimality, steps), readout=w if rows is X else lift(w))
+
+
+def combined_path(
+    products: Array, y: Array, ridges: Sequence[float], shares: Array, tolerance: float, scores: Array | None = None
+) -> Iterator[tuple[Array, float, Array, int]]:
+    """The same from products of the samples (n, n) alone: readouts as combinations of the samples (n,), biases, scores, steps.
+
+    Reach for it where there are fewer samples than features. It begins at `scores` (n,) of the samples, or at zero.
+    """
+    design = np.hstack([products, np.ones((len(y), 1))])
+    x = np.zeros(len(y) + 1)
+    if scores is not None:
+        x, _ = _combined_step(design, y, shares, ridges[0], scores, np.empty_like(products))
+    return _follow(design, y, shares, ridges, x, tolerance, gram=True)
+
+
+def _follow(
+    design: Array, y: Array, shares: Array, ridges: Sequence[float], x: Array, tolerance: float, gram: bool
+) -> Iterator[tuple[Array, float, Array, int]]:
+    """Solutions for falling ridges with scores and steps, each from where the last two point to on a logarithmic scale."""
+    # new arrays of this size in every step would cost as much as the step, in pages that the system has to clear
+    space = np.empty_like(design), np.empty((len(x) - gram,) * 2)
+    found: list[tuple[float, Array]] = []
+    for ridge in ridges:
+        if len(found) > 1 and ridge > 0:
+            (log_one, one), (log_two, two) = found[-2:]
+            x = two + (two - one) * (math.log(ridge) - log_two) / (log_two - log_one)
+        x, steps = _newton(design, y, shares, ridge, x, tolerance, gram, space)
+        found.append((math.log(ridge or 1.0), x))
+        yield x[:-1], float(x[-1]), design @ x, steps
 
 
 def _check(features: ArrayLike, labels: ArrayLike, ridge: float, include_zero: bool = True) -> tuple[Array, Array]:
@@ -133,23 +184,14 @@ def _check(features: ArrayLike, labels: ArrayLike, ridge: float, include_zero: b
     return X, y
 
 
-def _reduce(X: Array, spare: float = 0.0) -> tuple[Array, Map, Map]:
+def _reduce(X: Array) -> tuple[Array, Map, Map]:
     """Samples in at most n coordinates, and the maps of readouts from these coordinates and into them.
 
-    The optimal readout lies in the span of the samples. Where their products may be wrong by a spare part of the ridge, the
-    coordinates come from these, ten times as fast.
+    The optimal readout lies in the span of the samples.
     """
     n, p = X.shape
     if p <= n:
         return X, np.asarray, np.asarray
-    ripple = 2.0**-53 * n * float(np.vdot(X, X))  # more than rounding, so that there is a Cholesky factor
-    if ripple <= spare:
-        products = X @ X.T
-        products.flat[:: n + 1] += ripple
-        root, failed = dpotrf(products.T, lower=1)
-        if not failed:
-            lift = lambda w: solve_triangular(root, w, lower=True, trans=1) @ X  # noqa: E731
-            return np.ascontiguousarray(root), lift, lambda w: solve_triangular(root, X @ w, lower=True)
     basis, triangle = qr(X.T, mode="economic", check_finite=False)
     return np.ascontiguousarray(triangle.T), lambda w: basis @ w, lambda w: w @ basis
 
@@ -168,31 +210,50 @@ def _square(X: Array, y: Array, ridge: float) -> ConvexHead:
     return _head(X, y, w, b, ridge, (slopes**2 / 2).mean(), _gradient_norm(X, slopes / n, w, ridge), 1)
 
 
-def _newton(design: Array, y: Array, shares: Array, ridge: float, x: Array, tolerance: float) -> tuple[Array, int]:
-    """Logistic regression from x by Newton's method with step halving; the last column of the design is the bias."""
+def _newton(
+    design: Array,
+    y: Array,
+    shares: Array,
+    ridge: float,
+    x: Array,
+    tolerance: float,
+    gram: bool,
+    space: tuple[Array, Array],
+) -> tuple[Array, int]:
+    """Logistic regression from x by Newton's method with step halving; the last column of the design is the bias.
+
+    With `gram` the other columns are products of samples, and the readout is their combination by the other numbers in x.
+    """
     penalty = np.append(np.full(len(x) - 1, ridge), 0.0)
 
     def objective(z: Array) -> tuple[float, Array]:
-        margins = y * (design @ z)
-        return float(shares @ np.logaddexp(0, -margins) + penalty @ (z * z) / 2), margins
+        scores = design @ z
+        square = ridge * (z[:-1] @ (scores - z[-1])) if gram else penalty @ (z * z)
+        return float(shares @ np.logaddexp(0, -y * scores) + square / 2), y * scores
 
-    # new arrays of this size in every step would cost as much as the step, in pages that the system has to clear
-    root, hessian = np.empty_like(design), np.empty((len(x), len(x)))
+    root, hessian = space
     value, margins = objective(x)
     for iteration in range(1, MOST_NEWTON_STEPS + 1):
-        wrong = expit(-margins)
-        gradient = (-y * shares * wrong) @ design + penalty * x
-        np.multiply(np.sqrt(shares * wrong * (1 - wrong))[:, None], design, out=root)
-        np.matmul(root.T, root, out=hessian)
-        hessian.flat[:: len(x) + 1] += penalty
         if ridge == 0 and np.abs(margins).max() > 100:
             raise ValueError("ridge=0 with separable samples has no minimizer; use ridge above 0 or more samples")
-        _, step, failed = dposv(
-            hessian.T, gradient, overwrite_a=1
-        )  # LAPACK itself: small systems are cheaper than their checks
-        if failed:
-            raise ValueError(f"ridge={ridge} leaves the minimizer undetermined; use a larger one, or fewer features")
-        decrease = gradient @ step
+        if gram:
+            end, curvature = _combined_step(design, y, shares, ridge, y * margins, hessian)
+            step = x - end
+            moved = design @ step
+            decrease = curvature @ moved**2 + ridge * (step[:-1] @ (moved - step[-1]))
+        else:
+            wrong = expit(-margins)
+            gradient = (-y * shares * wrong) @ design + penalty * x
+            np.multiply(np.sqrt(shares * wrong * (1 - wrong))[:, None], design, out=root)
+            np.matmul(root.T, root, out=hessian)
+            hessian.flat[:: len(x) + 1] += penalty
+            # LAPACK itself: small systems are cheaper than their checks
+            _, step, failed = dposv(hessian.T, gradient, overwrite_a=1)
+            if failed:
+                raise ValueError(
+                    f"ridge={ridge} leaves the minimizer undetermined; use a larger one, or fewer features"
+                )
+            decrease = gradient @ step
         length = 1.0
         trial, margins = objective(x - step)
         # below the rounding of the objective a full step is always right
@@ -203,6 +264,26 @@ def _newton(design: Array, y: Array, shares: Array, ridge: float, x: Array, tole
         if decrease <= tolerance**2 * value:
             return x, iteration
     return x, MOST_NEWTON_STEPS
+
+
+def _combined_step(
+    design: Array, y: Array, shares: Array, ridge: float, scores: Array, system: Array
+) -> tuple[Array, Array]:
+    """Where Newton's step leads from these scores, and the curvature of the loss in them, (n,).
+
+    With S^2 the curvature, K the products, r the slopes and f the scores, the combination a and the bias b solve
+    ridge a = S u - b S v for (1 + S K S / ridge) (u, v) = (r / S + S f, S), such that the sum of a is 0.
+    """
+    wrong, right = expit(-y * scores), expit(y * scores)
+    root = np.sqrt(shares * wrong * right)
+    np.multiply(design[:, :-1], root / ridge, out=system)
+    system *= root[:, None]
+    system.flat[:: len(y) + 1] += 1
+    sides = np.stack([y * np.sqrt(shares * wrong / right) + root * scores, root], axis=1)
+    _, solved, _ = dposv(system.T, sides, overwrite_a=1)
+    u, v = root @ solved
+    bias = u / v
+    return np.append(root * (solved[:, 0] - bias * solved[:, 1]) / ridge, bias), root**2
 
 
 def support_vectors(X: Array, y: Array, ridge: float) -> tuple[Array, float, float, int]:
