@@ -82,7 +82,7 @@ class SolvedValues:
     values: Array  # g, (|S|,)
     bias: float
     gap: float  # to the minimum, at most, relative to the objective
-    slopes: Array  # of the losses, negative: the dual variables over their bounds, (n,); of documents on Dask (0,)
+    duals: Array  # the dual variables, (n,); of documents on Dask (0,)
 
 
 def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: SolvedValues | None = None) -> SolvedValues:
@@ -100,8 +100,10 @@ def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: Solv
     if problem.loss == "squared" or isinstance(shares, DaskRows):
         return _newton(problem, rows, spread, mean, start, tolerance, near)
     values, logistic = start.copy(), problem.loss == "logistic"
-    slopes = np.full(len(problem.bounds), 0.5 if logistic else 0.0) if near is None else near.slopes
-    duals = problem.bounds * (slopes.clip(1e-9, 1 - 1e-9) if logistic else slopes)
+    # dual variables and not their shares of the bounds: with another C the values stay near where they were
+    duals = problem.bounds * (0.5 if logistic else 0.0) if near is None else near.duals.copy()
+    if logistic:
+        duals = duals.clip(1e-9 * problem.bounds, (1 - 1e-9) * problem.bounds)
     bias, gap = ascend(
         shares.indptr.astype(np.int64), shares.indices.astype(np.int32, copy=False), shares.data, dense, rows.copy(),
         problem.signs, problem.bounds, spread[:tokens], spread[-2], spread[-1], mean, values, problem.bias,
@@ -113,7 +115,7 @@ def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE, near: Solv
     signed = np.zeros(len(duals), np.float32)
     signed[rows] = problem.signs[rows] * duals[rows]
     values = np.concatenate([values, spread[-2] * (dense.T @ signed)])
-    return SolvedValues(values, float(bias), float(gap), duals / np.maximum(problem.bounds, 1e-300))
+    return SolvedValues(values, float(bias), float(gap), duals)
 
 
 def loss_slopes(margins: Array, loss: ReadoutLoss) -> tuple[Array, Array]:
@@ -242,10 +244,10 @@ def _newton(
         options["gtol"] /= 100
     g, bias = at(z)
     gap = float(slope @ slope / 2 / value) if value > 0 else 0.0
-    slopes = np.zeros(0 if distributed else len(problem.bounds))
+    duals = np.zeros(0 if distributed else len(problem.bounds))
     if not distributed:
-        slopes[rows] = -loss_slopes(blocks.margins(g, bias), problem.loss)[0]
-    return SolvedValues(start + g, problem.bias + bias, gap, slopes)
+        duals[rows] = -problem.bounds[rows] * loss_slopes(blocks.margins(g, bias), problem.loss)[0]
+    return SolvedValues(start + g, problem.bias + bias, gap, duals)
 
 
 # factor of |a|^2 / 2 beside the sum of the losses; a is on a logarithmic scale, so one number fits all vocabularies
@@ -476,8 +478,9 @@ VECTOR_CS, C_SPREAD = (1.0, 3.0, 10.0, 30.0), 1.5  # tried beside vectors; of th
 VECTOR_HELD = 300  # held-out documents that are enough for these means
 BLENDS, LEAST_BLEND = np.linspace(0, 1, 11), 0.1  # weights of vectors beside words; less than this is none
 DEFAULT = TextRecipe(C=3.0, loss="logistic", null=0.3, attention_step=False)  # where nothing can be held out
-TRIED = 1e-3  # gap of the values in a trial: far below what held-out documents can distinguish
+TRIED = 1e-2  # gap of the values in a trial: far below what held-out documents can distinguish
 ENOUGH = 800  # held-out documents that are enough on the way to a choice
+HOPELESS = 2.0  # standard errors above another loss in a split, from which on the other splits are not asked
 STEP = 0.5  # standard errors by which held-out losses must fall at a step along a grid
 HELD = 2500  # held-out documents that are enough in the end: so many folds, or all of them
 
@@ -553,13 +556,17 @@ class Trials:
         ]
         for recipe, place in missing:
             self.attend(recipe.null, place)
-        # another C or null token moves the values a little only; of several threads none starts from what another one just found
-        near = [self.last.get((recipe.loss, place)) for recipe, place in missing]
-        calls = [partial(self._held_out, *pair, start) for pair, start in zip(missing, near, strict=True)]
-        for (recipe, place), (outputs, solved) in zip(missing, run_in_threads(calls, self.jobs), strict=True):
-            self._outputs[recipe, place] = outputs
-            if self.starts[place].shape[1] == 1:
-                self.last[recipe.loss, place] = recipe, solved
+        # of one split all at once; of several each recipe in turn, and its first split before the others, which begin there
+        batches = [missing]
+        if number > 1:
+            turns = [(recipe, others) for recipe in recipes for others in (False, True)]
+            batches = [[pair for pair in missing if (pair[0], pair[1] > 0) == turn] for turn in turns]
+        for batch in batches:
+            calls = [partial(self._held_out, *pair) for pair in batch]
+            for (recipe, place), (outputs, solved) in zip(batch, run_in_threads(calls, self.jobs), strict=True):
+                self._outputs[recipe, place] = outputs
+                if self.starts[place].shape[1] == 1:
+                    self.last[recipe.loss, place] = recipe, solved
         held = np.concatenate([held for _, held in self.splits[:number]])
         labels, weights = self.documents.labels[held], self.documents.weights[held]
         for recipe in recipes:
@@ -624,15 +631,18 @@ class Trials:
             self._attended[key] = AttendedDocuments.of(self.documents, self.starts[place], log_null)
         return self._attended[key]
 
-    def _held_out(
-        self, recipe: TextRecipe, place: int, last: tuple[TextRecipe, list[SolvedValues]] | None
-    ) -> tuple[Array, list[SolvedValues]]:
+    def nearest(self, loss: str, place: int = 0) -> list[SolvedValues] | None:
+        """What to start from: of this loss and split, or of the first split, or of another loss."""
+        known = [key for key in ((loss, place), (loss, 0), *self.last) if key in self.last]
+        return self.last[known[0]][1] if known else None
+
+    def _held_out(self, recipe: TextRecipe, place: int) -> tuple[Array, list[SolvedValues]]:
         (fit, held), attended = self.splits[place], self.attend(recipe.null, place)
         still = replace(recipe, attention_step=False)
-        near = last[1] if last else None
+        last = self.last.get((recipe.loss, place))
         # its first half may be what was solved last, of these documents and not of those with fewer tokens
-        known = near if last and last[0] == still and (still, place) in self._outputs else None
-        solved = known or fit_values(attended, fit, still, tolerance=TRIED, near=near)
+        known = last[1] if last and last[0] == still and (still, place) in self._outputs else None
+        solved = known or fit_values(attended, fit, still, tolerance=TRIED, near=self.nearest(recipe.loss, place))
         if not recipe.attention_step:
             return attended.outputs(solved)[held], solved
         selection = step_attention(attended, fit, attended.scores(solved), recipe.loss, self.ridge)
@@ -656,11 +666,19 @@ def choose_recipe(
     Between two losses of the values a clear difference in errors comes first: probabilities are calibrated afterwards.
     """
     null = DEFAULT.null if DEFAULT.null in null_grid else null_grid[0]
-    candidates = [_descend_grid(trials, replace(DEFAULT, loss=loss, null=null), "C", C_grid) for loss in losses]
-    best = trials.best(candidates, ENOUGH)
-    for rival in candidates:
+    first, *others = [replace(DEFAULT, loss=loss, null=null) for loss in reversed(losses)]
+    best = _descend_grid(trials, first, "C", C_grid)
+    for other in others:
+        # the logistic loss bends an eighth as much as the squared hinge: with the C after next it does as much
+        other = replace(other, C=C_grid[min(C_grid.index(best.C) + 2, len(C_grid) - 1)])
+        one, two = trials.run([best, other], 1)
+        if _clearly_positive(two.losses - one.losses, HOPELESS) and two.errors.mean() >= one.errors.mean():
+            continue
+        rival = _descend_grid(trials, other, "C", C_grid)
         ours, theirs = trials.run([best, rival], ENOUGH)
-        if _clearly_positive(ours.errors - theirs.errors):
+        if _clearly_positive(ours.errors - theirs.errors) or (
+            theirs.loss < ours.loss and not _clearly_positive(theirs.errors - ours.errors)
+        ):
             best = rival
     return _descend_grid(trials, best, "null", null_grid)
 
@@ -925,7 +943,8 @@ def fit_documents(
 
     def final(recipe: TextRecipe) -> tuple[Scores, AttendedDocuments]:
         attended = attend(recipe.null)
-        solved = fit_values(attended, rows, recipe, model.n_jobs)
+        near = trials.nearest(recipe.loss) if chosen is None else None
+        solved = fit_values(attended, rows, recipe, model.n_jobs, near=near)
         if beside_vectors is not None:
             words, factor = beside_vectors
             alone = fit_values(attended, rows, words, model.n_jobs, near=solved)
