@@ -94,7 +94,7 @@ def test_rough_heads_take_the_steps_of_exact_ones(monkeypatch):
     """Newton's method does not depend on coordinates, so those from products of the samples change nothing but rounding."""
     features, labels = problem(20, 60)
     features[5:9] = features[:4]  # products of equal samples have no Cholesky factor but for what is added
-    ridges, tolerance = (1e-4, 1e-2), 1e-2
+    ridges, tolerance = (1e-4, 1e-3, 1e-2), 1e-2
     rough = logistic_heads(features, labels, ridges, tolerance=tolerance)
     uneven = features * np.r_[1e9, np.ones(59)]  # products would lose the ridge
     exactly = logistic_heads(uneven, labels, ridges, tolerance=tolerance)[0].readout
@@ -103,6 +103,16 @@ def test_rough_heads_take_the_steps_of_exact_ones(monkeypatch):
         assert ours.iterations == exact.iterations
         np.testing.assert_allclose(ours.readout, exact.readout, rtol=0, atol=1e-7 * np.abs(exact.readout).max())
     np.testing.assert_array_equal(exactly, logistic_heads(uneven, labels, ridges, tolerance=tolerance)[0].readout)
+
+
+@pytest.mark.parametrize(("samples", "width"), [(60, 20), (20, 60)])
+def test_a_path_of_ridges_takes_fewer_steps_than_each_from_the_one_before(samples, width):
+    features, labels = problem(samples, width)
+    ridges, start, alone = np.logspace(0, -4, 9), None, 0
+    for ridge in ridges:
+        (head,) = logistic_heads(features, labels, (ridge,), tolerance=1e-2, start=start)
+        start, alone = (head.readout, head.bias), alone + head.iterations
+    assert sum(head.iterations for head in logistic_heads(features, labels, ridges, tolerance=1e-2)) < alone
 
 
 @pytest.mark.parametrize(("samples", "width"), [(60, 20), (20, 60)])
