@@ -171,8 +171,11 @@ class Queries:
 def heads(features: Array, data: LabeledBags, ridges: Sequence[float]) -> list[tuple[Array, float]]:
     """Convex readouts of features (n, p) and their biases, for each of the ridges."""
     if not data.squared:
-        found = logistic_heads(features, data.signs, ridges, data.weights, HEAD_TOLERANCE)
-        return [(head.readout, head.bias) for head in found]
+        falling = sorted(set(ridges), reverse=True)
+        found = dict(
+            zip(falling, logistic_heads(features, data.signs, falling, data.weights, HEAD_TOLERANCE), strict=True)
+        )
+        return [(found[ridge].readout, found[ridge].bias) for ridge in ridges]
     mean, root = data.shares @ features, np.sqrt(data.shares)
     left, sizes, right = np.linalg.svd(root[:, None] * (features - mean), full_matrices=False)
     known = sizes * (left.T @ (root * (data.signs - data.constant)))

@@ -531,7 +531,7 @@ class GroupClassifier(FittedSummary, SavesExplainer, ClassifierMixin, SelectorMi
         features = self.map_(samples.X)[:, self._features]
         standardize, boosts = Standardization.of(features, samples.weights), self.map_.boosts[self._features]
         Z, ridge = standardize(features) * boosts, 1 / (self.choice_.C * samples.count)
-        heads = [logistic_heads(Z, signs, (ridge,), samples.weights)[0] for signs in samples.targets]
+        heads = [head for signs in samples.targets for head in logistic_heads(Z, signs, (ridge,), samples.weights)]
         readouts = np.stack([head.readout for head in heads]) * boosts / standardize.scale
         self.coef_ = np.zeros((len(heads), len(self.map_.boosts)))
         self.coef_[:, self._features] = readouts

@@ -23,7 +23,7 @@ from whichtoken.estimators.common import stratified_folds
 from whichtoken.theory.group_sparse import default_learning_rate
 from whichtoken.theory.group_sparse.encodings import positional_encodings
 from whichtoken.theory.group_sparse.gradient import logistic_loss_and_gradient
-from whichtoken.theory.sparse_tokens.convex_head import combined_path, logistic_heads, logistic_path
+from whichtoken.theory.sparse_tokens.convex_head import combined_path, logistic_heads
 
 Array = NDArray[np.float64]
 
@@ -599,7 +599,7 @@ class _Fold:
         total = np.full((len(self.ridges), len(self.test)), np.inf)  # of ridges that are weaker than a hopeless one
         train, test, shares = self.train[:, columns], self.test[:, columns], self.training.shares
         weakening, targets = self.ridges[::-1], self.training.targets
-        paths: Any = [logistic_path(train, signs, weakening, shares, COARSE) for signs in targets]
+        paths: Any = [logistic_heads(train, signs, weakening, shares, COARSE) for signs in targets]
         if len(paths) > 1:  # one after the other, as each needs memory
             paths = [list(path) for path in paths]
         compare = _Comparison.of(self.held)

@@ -372,7 +372,7 @@ def _residuals(groups: Sequence[Array], fixed: Array, samples: Samples) -> Array
             attention = separate_attention(list(groups), fixed, signs, samples.shares, RANKING_RIDGE)
             scaled = [len(groups) * share * part for share, part in zip(attention, groups, strict=True)]
             features = np.hstack([*scaled, fixed])
-        head = logistic_heads(features, signs, (RANKING_RIDGE,), samples.weights)[0]
+        [head] = logistic_heads(features, signs, (RANKING_RIDGE,), samples.weights)
         residual = samples.weights * ((signs > 0) - expit(features @ head.readout + head.bias))
         found.append(residual - residual.mean())
     return np.array(found)

@@ -71,7 +71,7 @@ def fit_head(features: ArrayLike, labels: ArrayLike, ridge: float, loss: str = "
     """
     check_choice("loss", loss, LOSSES)
     if loss == "logistic":
-        return logistic_heads(features, labels, (ridge,))[0]
+        return next(logistic_heads(features, labels, (ridge,)))
     X, y = _check(features, labels, ridge, include_zero=loss != "hinge")
     if loss == "square":
         return _square(X, y, ridge)
@@ -82,20 +82,6 @@ def fit_head(features: ArrayLike, labels: ArrayLike, ridge: float, loss: str = "
 
 
 def logistic_heads(
-    features: ArrayLike,
-    labels: ArrayLike,
-    ridges: Sequence[float],
-    weights: ArrayLike | None = None,
-    tolerance: float = NEWTON_TOLERANCE,
-    start: tuple[Array, float] | None = None,
-) -> list[ConvexHead]:
-    """Logistic readouts and biases for several ridges; see `logistic_path`."""
-    falling = sorted(set(ridges), reverse=True)
-    heads = dict(zip(falling, logistic_path(features, labels, falling, weights, tolerance, start), strict=True))
-    return [heads[ridge] for ridge in ridges]
-
-
-def logistic_path(
     features: ArrayLike,
     labels: ArrayLike,
     ridges: Sequence[float],
