@@ -478,7 +478,8 @@ VECTOR_CS, C_SPREAD = (1.0, 3.0, 10.0, 30.0), 1.5  # tried beside vectors; of th
 VECTOR_HELD = 300  # held-out documents that are enough for these means
 BLENDS, LEAST_BLEND = np.linspace(0, 1, 11), 0.1  # weights of vectors beside words; less than this is none
 DEFAULT = TextRecipe(C=3.0, loss="logistic", null=0.3, attention_step=False)  # where nothing can be held out
-TRIED = 1e-2  # gap of the values in a trial: far below what held-out documents can distinguish
+# gap of the values in a trial, of one output and of several, whose errors even out: below what held-out documents tell apart
+TRIED, TRIED_SEVERAL = 1e-3, 1e-2
 ENOUGH = 800  # held-out documents that are enough on the way to a choice
 HOPELESS = 2.0  # standard errors above another loss in a split, from which on the other splits are not asked
 STEP = 0.5  # standard errors by which held-out losses must fall at a step along a grid
@@ -639,15 +640,15 @@ class Trials:
     def _held_out(self, recipe: TextRecipe, place: int) -> tuple[Array, list[SolvedValues]]:
         (fit, held), attended = self.splits[place], self.attend(recipe.null, place)
         still = replace(recipe, attention_step=False)
-        last = self.last.get((recipe.loss, place))
+        last, tolerance = self.last.get((recipe.loss, place)), TRIED if self.documents.outputs == 1 else TRIED_SEVERAL
         # its first half may be what was solved last, of these documents and not of those with fewer tokens
         known = last[1] if last and last[0] == still and (still, place) in self._outputs else None
-        solved = known or fit_values(attended, fit, still, tolerance=TRIED, near=self.nearest(recipe.loss, place))
+        solved = known or fit_values(attended, fit, still, tolerance=tolerance, near=self.nearest(recipe.loss, place))
         if not recipe.attention_step:
             return attended.outputs(solved)[held], solved
         selection = step_attention(attended, fit, attended.scores(solved), recipe.loss, self.ridge)
         moved = AttendedDocuments.of(self.documents, selection, attended.log_null)
-        return moved.outputs(fit_values(moved, fit, recipe, tolerance=TRIED, near=solved))[held], solved
+        return moved.outputs(fit_values(moved, fit, recipe, tolerance=tolerance, near=solved))[held], solved
 
 
 def _describe(recipe: TextRecipe) -> str:
