@@ -346,17 +346,6 @@ def test_products_of_rows_rank_as_the_columns_do(monkeypatch):
     assert attention.argmax() == 4
 
 
-def test_products_of_rows_rank_as_the_columns_do(monkeypatch):
-    rng = np.random.default_rng(0)
-    groups, fixed = [rng.standard_normal((40, 12)) for _ in range(6)], rng.standard_normal((40, 2))
-    signs = np.where(groups[4] @ rng.standard_normal(12) + fixed[:, 0] > 0, 1.0, -1.0)
-    given = groups, fixed, signs, np.full(40, 1 / 40), 1e-2
-    attention = separate_attention(*given)
-    monkeypatch.setattr(selection, "PRODUCTS", 0)
-    np.testing.assert_allclose(attention, separate_attention(*given), atol=2e-3)
-    assert attention.argmax() == 4
-
-
 def test_no_group_matters():
     signs = np.tile([1.0, -1.0], 10)
     attention = separate_attention(

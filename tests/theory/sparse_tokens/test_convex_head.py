@@ -116,16 +116,6 @@ def test_a_path_of_ridges_takes_fewer_steps_than_each_from_the_one_before(sample
 
 
 @pytest.mark.parametrize(("samples", "width"), [(60, 20), (20, 60)])
-def test_a_path_of_ridges_takes_fewer_steps_than_each_from_the_one_before(samples, width):
-    features, labels = problem(samples, width)
-    ridges, start, alone = np.logspace(0, -4, 9), None, 0
-    for ridge in ridges:
-        (head,) = logistic_heads(features, labels, (ridge,), tolerance=1e-2, start=start)
-        start, alone = (head.readout, head.bias), alone + head.iterations
-    assert sum(head.iterations for head in logistic_heads(features, labels, ridges, tolerance=1e-2)) < 0.8 * alone
-
-
-@pytest.mark.parametrize(("samples", "width"), [(60, 20), (20, 60)])
 @pytest.mark.parametrize("tolerance", [1e-10, 1e-3])
 def test_a_head_that_starts_at_its_end_takes_one_step(samples, width, tolerance):
     features, labels = problem(samples, width)
