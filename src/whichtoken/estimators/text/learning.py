@@ -862,10 +862,13 @@ def document_losses(outputs: Array, labels: NDArray[np.int64]) -> Array:
     return np.asarray(-log_softmax(outputs, axis=1)[np.arange(len(labels)), labels])
 
 
-def best_temperature(outputs: Array, labels: NDArray[np.int64], weights: Array) -> float:
-    """The factor that makes the outputs fit the labels best; the decisions stay as they are.
+def best_temperature(
+    outputs: Array, labels: NDArray[np.int64], weights: Array, prior: float = 1.0, reach: float = 3.0
+) -> float:
+    """The factor, at most exp(reach), that makes the outputs fit the labels best; the decisions stay as they are.
 
-    A normal prior on its logarithm keeps a handful of documents, which may all be right or all be wrong, from an extreme.
+    A normal prior of this precision on its logarithm keeps a handful of documents, which may all be right or all be wrong, from
+    an extreme.
     """
     from scipy.optimize import minimize_scalar
 
@@ -873,9 +876,9 @@ def best_temperature(outputs: Array, labels: NDArray[np.int64], weights: Array) 
         return 1.0
 
     def loss(log_factor: float) -> float:
-        return len(labels) * log_loss(outputs * np.exp(log_factor), labels, weights) + log_factor**2 / 2
+        return len(labels) * log_loss(outputs * np.exp(log_factor), labels, weights) + prior * log_factor**2 / 2
 
-    return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
+    return float(np.exp(minimize_scalar(loss, bounds=(-reach, reach), method="bounded").x))
 
 
 ENOUGH_TO_CHOOSE = 30_000  # documents that the validation looks at: C is measured per document, so it carries over
@@ -1026,7 +1029,10 @@ def update_model(
         shares = beside(shares, documents.columns if documents.vectors is None else shares @ documents.vectors)  # type: ignore[arg-type]
     start = split_values(scores, documents.vectors)
     before = shares @ start + scores.bias
-    temperature = _tempered(choice.temperature, before, documents, seen)
+    temperature = choice.temperature
+    if len(documents.labels) and documents.weights.any():
+        known = documents.labels, documents.weights, min(seen, REMEMBERED) * BEND
+        temperature *= best_temperature(before * temperature, *known, reach=1.0)
     rows, bounds = np.arange(len(documents.labels)), choice.C * documents.weights
     problems = [
         RidgeProblem(
@@ -1042,19 +1048,3 @@ def update_model(
     if isinstance(scores, SpelledScores):
         new = SpelledScores.of(scores.selection, values, bias, scores.log_null, documents.vectors)
     return new, replace(choice, temperature=temperature), replace(memory, precision=memory.precision + learned)
-
-
-def _tempered(temperature: float, outputs: Array, documents: Documents, seen: float) -> float:
-    """The temperature after documents that the model has not learned yet."""
-    from scipy.optimize import minimize_scalar
-
-    size = len(documents.labels)
-
-    def loss(log_factor: float) -> float:
-        return log_loss(outputs * temperature * np.exp(log_factor), documents.labels, documents.weights)
-
-    if not size or not documents.weights.any() or documents.labels.dtype.kind == "f":
-        return temperature
-    weight = min(seen, REMEMBERED) * BEND
-    step = minimize_scalar(lambda x: size * loss(x) + weight * x * x / 2, bounds=(-1.0, 1.0), method="bounded").x
-    return float(temperature * np.exp(step))
