@@ -149,8 +149,15 @@ def readable_verdicts(stored: Sequence[Any]) -> tuple[Verdict, ...]:
     found = []
     for item in stored:
         with suppress(ValueError):
-            found.append(_verdict_adapter().validate_python(item))
+            found.append(_verdict_adapter().validate_python(_with_current_words(item)))
     return tuple(found)
+
+
+def _with_current_words(stored: Any) -> Any:
+    """A stored verdict, in which `undecided` may still be called `inconclusive`, as in ledgers on record."""
+    if isinstance(stored, Mapping) and stored.get("state") == "inconclusive":
+        return {**stored, "state": "undecided"}
+    return stored
 
 
 @cache
