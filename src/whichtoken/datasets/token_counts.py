@@ -38,9 +38,9 @@ class TokenCounts(Shown):
     Examples
     --------
     >>> from whichtoken.datasets import TokenCounts
-    >>> documents = TokenCounts.from_sequences([[0, 2, 2], [1]], labels=[1, -1])
-    >>> documents.counts.toarray().tolist(), documents.lengths.tolist()
-    ([[1, 0, 2], [0, 1, 0]], [3, 1])
+    >>> documents = TokenCounts([[1, 0, 2], [0, 1, 0]], labels=[1, -1])
+    >>> documents.lengths.tolist()
+    [3, 1]
     """
 
     counts: sparse.csr_array

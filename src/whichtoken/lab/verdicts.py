@@ -414,7 +414,21 @@ def agreement(
 
 
 def at_least(code: str, claim: str, *, bound: float, measured: Sample, **options: Unpack[CheckOptions]) -> Check:
-    """The check that a measured quantity does not fall below a bound; parameters as of `agreement`.
+    """The check that a measured quantity does not fall below a bound.
+
+    Parameters
+    ----------
+    code, claim : str
+        As of `agreement`.
+    bound : float
+        The smallest value that is allowed.
+    measured, **options
+        As of `agreement`.
+
+    Returns
+    -------
+    Check
+        To be yielded by `judge`.
 
     Examples
     --------
@@ -426,7 +440,21 @@ def at_least(code: str, claim: str, *, bound: float, measured: Sample, **options
 
 
 def at_most(code: str, claim: str, *, bound: float, measured: Sample, **options: Unpack[CheckOptions]) -> Check:
-    """The check that a measured quantity does not exceed a bound; parameters as of `agreement`.
+    """The check that a measured quantity does not exceed a bound.
+
+    Parameters
+    ----------
+    code, claim : str
+        As of `agreement`.
+    bound : float
+        The largest value that is allowed.
+    measured, **options
+        As of `agreement`.
+
+    Returns
+    -------
+    Check
+        To be yielded by `judge`.
 
     Examples
     --------
