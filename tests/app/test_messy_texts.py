@@ -112,7 +112,10 @@ def test_a_threshold_is_used_by_fit_and_predict(tmp_path, whichtoken):
 def test_a_wrong_threshold_is_named_by_its_flag(tmp_path, whichtoken):
     pd.DataFrame({"text": TEXTS, "label": LABELS}).to_csv(tmp_path / "a.csv", index=False)
     answer = whichtoken("fit", "text", tmp_path / "a.csv", "--model", tmp_path / "m", "--threshold", "2")
-    assert "--threshold 2.0 must be a probability between 0 and 1, 'f1', or the two costs" in answer.stderr
+    assert (
+        "--threshold 2.0 must be a probability between 0 and 1, 'f1', or two costs of errors, such as 1 and 5"
+        in answer.stderr
+    )
 
 
 def test_too_few_distinct_texts_are_refused_with_the_reason(tmp_path):

@@ -33,14 +33,6 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {"arc": np.array([0.0, 7.0]), "log_losses": np.array([-1.0, -5.0])},
         "arc length 7, loss e^-5, 2 recorded points",
     ),
-    "NumberExplanation": (
-        {"prediction": 3.25, "change": -1.0, "counterfactual": ["splendid", "warm"]},
-        "3.25; deleting splendid, warm lowers it by 1 or more",
-    ),
-    "BagNumberExplanation": (
-        {"prediction": 3.25, "change": -1.0, "counterfactual": [0, 4]},
-        "3.25; deleting instances 0, 4 lowers it by 1 or more",
-    ),
     "StressResult": (
         {"claim": "toy/mean", "borders": [], "counterexamples": [], "trials": [1, 2], "rows": 6},
         "toy/mean: nothing that breaks it was found (2 trials, 6 rows)",
@@ -79,7 +71,14 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }  # fmt: skip
 # of fitted models, in tests/app/pages/test_hidden_signs.py
-EXPLANATIONS = {"BagExplanation", "Reasons", "RowExplanation", "TextExplanation"}
+EXPLANATIONS = {
+    "BagExplanation",
+    "BagNumberExplanation",
+    "NumberExplanation",
+    "Reasons",
+    "RowExplanation",
+    "TextExplanation",
+}
 
 
 def kinds() -> list[Any]:

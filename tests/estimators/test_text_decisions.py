@@ -77,7 +77,10 @@ def test_the_best_cut_is_found_by_trying_all():
 
 @pytest.mark.parametrize("wrong", [0, 1, -0.1, "best", (1,), (0, 1), (1, "a"), True, np.nan], ids=str)
 def test_a_threshold_that_is_none_is_named(wrong):
-    with pytest.raises(UsageError, match=r"threshold=.* must be a probability between 0 and 1, 'f1', or the two costs"):
+    with pytest.raises(
+        UsageError,
+        match=r"threshold=.* must be a probability between 0 and 1, 'f1', or two costs of errors",
+    ):
         TextClassifier(threshold=wrong).fit(TEXTS, LABELS)
 
 

@@ -422,7 +422,9 @@ def at_least(code: str, claim: str, *, bound: float, measured: Sample, **options
         As of `agreement`.
     bound : float
         The smallest value that is allowed.
-    measured, **options
+    measured : Mean, Share, Resampled or Exact
+        As of `agreement`.
+    **options : of `CheckOptions`
         As of `agreement`.
 
     Returns
@@ -448,7 +450,9 @@ def at_most(code: str, claim: str, *, bound: float, measured: Sample, **options:
         As of `agreement`.
     bound : float
         The largest value that is allowed.
-    measured, **options
+    measured : Mean, Share, Resampled or Exact
+        As of `agreement`.
+    **options : of `CheckOptions`
         As of `agreement`.
 
     Returns

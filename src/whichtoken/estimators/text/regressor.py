@@ -52,13 +52,11 @@ class NumberExplanation(Shown):
     columns: tuple[TextColumnReason, ...]
     change: float  # that was asked about
     counterfactual: list[str] | None  # fewest tokens whose deletion changes the number by that or more; None: none does
-    document: TextExplanation = field(
-        repr=False, compare=False
-    )  # the same numbers, by the places of the tokens in the text
+    document: TextExplanation = field(repr=False, compare=False)  # the same numbers, by the places of the tokens
 
     def view(self, number: int = 1) -> Decision:
         """As people read it, with its number among others."""
-        start = "no token", self.bias
+        start = "null token", self.bias
         return number_view(self.document.view(number), self.prediction, start, self.change, certified=True)
 
     def as_json(self) -> dict[str, Any]:
