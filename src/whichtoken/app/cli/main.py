@@ -44,7 +44,8 @@ COMMANDS = {
     "fit": "Train on your own file, save the model to a folder, and compare it with a baseline on held-out rows.",
     "predict": "Predict labels and probabilities, or numbers, as columns added to your table; a bag gets one row.",
     "evaluate": "Score a saved model on labeled data: metrics with intervals, each class or label, and the effect of abstaining.",
-    "explain": "Show which tokens, instances or groups of columns decided, and what would change the label or lower the number by 1.",
+    "explain": "Show which tokens, instances or groups of columns decided, "
+    "and what would change the label or lower the number by 1.",
     "inspect": "Show which token each head of a transformer picks, how confidently, why, and whether it matters.",
     "serve": "Start the workbench: claims, planner, your data, training and transformers, live in your browser.",
 }
