@@ -16,7 +16,7 @@ from whichtoken import AttentionRegressor, BagClassifier, GroupClassifier, TextC
 from whichtoken.app.cli import main as cli
 from whichtoken.app.readers import read_bags
 from whichtoken.datasets.review_sentences import synthetic_reviews
-from whichtoken.estimators.model_folder import save_model
+from whichtoken.estimators.model_folder import describe_table, save_model
 
 PLAN = "plan --length 10 --signal-tokens 1 --strength 5 --prevalence 0.5 --dim 500 --samples 100"
 TEXT = "fit text texts.csv --model new"
@@ -91,7 +91,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "latin.json").write_bytes('{"é": ["a_1"]}'.encode("latin-1"))
     (home / "folder").mkdir()
     (home / "folder" / "diary.txt").write_text("mine")
-    TextClassifier(C=1.0, max_epochs=1, min_df=1).fit(words, texts["label"]).save(home / "text-model")
+    text_model = TextClassifier(C=1.0, max_epochs=1, min_df=1).fit(words, texts["label"])
+    text_model.save(home / "text-model")
+    text_model.save(home / "named-model")
+    describe_table(home / "named-model", {"roles": {"text": "review", "label": "mood"}})
     found = read_bags(home / "bags.csv")
     bag_model = BagClassifier(random_state=0).fit(found.bags, found.labels)
     bag_model.feature_names_in_ = np.array(["x0", "x1"], dtype=object)
@@ -316,6 +319,18 @@ PREDICT = [
     ("predict texts.csv texts.csv", "texts.csv is not a model folder"),
     ("predict strange-model texts.csv", "holds a model of kind 'oracle', which this version cannot use"),
     ("predict text-model bags.csv", "columns: bag, x0, x1, label; --text or --bag chooses the column"),
+    (
+        "predict named-model texts.csv",
+        "columns: text, label, film, score; --text or --bag chooses the column",
+    ),
+    (
+        "explain named-model --file texts.csv",
+        "no column 'review'; columns: text, label, film, score; --text or --bag",
+    ),
+    (
+        "evaluate named-model texts.csv --text text",
+        "columns: text, label, film, score; --label chooses the column",
+    ),
     ("predict text-model texts.csv --text ''", "--text or --bag '' has no name"),
     ("predict text-model groups.parquet --text a_1", "texts are expected"),
     ("predict text-model texts.csv --to out.xlsx", "out.xlsx: a table is written as .csv, .tsv, .parquet, .jsonl"),

@@ -357,13 +357,23 @@ def in_flags(error: UsageError, parameters: Mapping[str, Parameter], given: Mapp
     flags |= {name: flags[set_by] for name, set_by in SET_BY.items() if set_by in flags}
     sentence = error.describe(lambda name, value: f"{flags[name]} {value}" if name in flags else f"{name}={value}")
     if isinstance(error, ColumnError):
-        chosen = [flags[name] for name in columns if error.column in _column_names(name, given[name])]
+        chosen = [
+            flags[name] for name in columns if error.column in _column_names(name, given[name], given.get("model"))
+        ]
         if chosen:
             sentence += f"; {' and '.join(chosen)} {'chooses' if len(chosen) == 1 else 'choose'} the column"
     return sentence
 
 
-def _column_names(option: str, value: str | Sequence[str] | None) -> Sequence[str]:
-    if value is None:
-        return DEFAULT_COLUMNS if option == "column" else ()
-    return [value] if isinstance(value, str) else value
+def _column_names(option: str, value: str | Sequence[str] | None, model: Path | None) -> Sequence[str]:
+    """Columns that an option names; without a value those of the fit of a saved model, or the usual ones."""
+    if value is not None:
+        return [value] if isinstance(value, str) else value
+    parts = DEFAULT_COLUMNS if option == "column" else (option,) if option == "label" else ()
+    if not parts or model is None or not model.is_dir():
+        return parts
+    from whichtoken.app.applying import remembered_roles
+    from whichtoken.estimators.model_folder import read_folder
+
+    roles = remembered_roles(read_folder(model))
+    return [roles.get(part, part) for part in parts]
