@@ -40,7 +40,7 @@ def bench(
         ),
     ] = None,
 ) -> None:
-    """Compare whichtoken with the usual alternatives, both measured in the same run.
+    """Compare whichtoken with the usual alternatives, all measured in the same run.
 
     Examples:
 

@@ -51,7 +51,7 @@ def demo(
     out: OutFolder = DEFAULT_FOLDER,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser at the end.")] = False,
 ) -> None:
-    """Take the tour: check six claims, train and explain a text classifier, look into a head, write the report.
+    """Take the tour: check six claims, train and explain a text classifier, look into a head, write an HTML report.
 
     It takes about a minute on two cores. After an interruption, the same command continues with the missing claims.
     """

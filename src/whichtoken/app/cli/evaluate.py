@@ -29,7 +29,7 @@ def evaluate(
     rows: options.RowCount = None,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows without a label.")] = False,
     html: Annotated[
-        Path | None, options.new_output("Write an HTML page, of classes with the calibration figure.")
+        Path | None, options.new_output("Write an HTML page; with classes, it shows the calibration.")
     ] = None,
     json_file: options.MetricsFile = None,
     engine: options.DaskScheduler = None,

@@ -56,7 +56,7 @@ def explain(
     redact: options.PageRedact = None,
     most_words: options.PageMostWords = None,
 ) -> None:
-    """Show which tokens, instances or groups of columns decided, and what would change the label or lower the number by 1.
+    """Show which tokens, instances or groups of columns decided, and what would change the label or the number.
 
     The contributions are exact: they add up to the decision, and nothing is sampled.
 

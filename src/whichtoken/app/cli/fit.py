@@ -83,7 +83,8 @@ def _request(
     repeats: Annotated[int, options.whole("N", "Repeat the cross-validation N times.")] = 1,
     seed: Annotated[int, options.whole("N", "Seed for the split and the training.")] = 0,
     baseline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Baseline to compare with; default: logistic.")
+        str | None,
+        typer.Option(metavar="NAME", help="Baseline to compare with; default: logistic; for --number, ridge."),
     ] = None,
     no_baseline: Annotated[
         bool, typer.Option("--no-baseline", help="Compare with the most frequent class only.")
@@ -168,7 +169,7 @@ def fit_text_file(
         str | None,
         typer.Option(
             metavar="P|f1|A:B",
-            help="When to predict the second class: above a probability, at the best F1, or by the costs of the two errors.",
+            help="When to predict the second class: above P, at the best F1, or by the costs of predicting it wrongly (A) and missing it (B).",
         ),
     ] = None,
     stemmer: Annotated[
@@ -186,13 +187,17 @@ def fit_text_file(
     ] = None,
     memory: Annotated[
         int | None,
-        typer.Option(metavar="SIZE", parser=options.size, help="Memory limit, such as 4GB; default: none."),
+        typer.Option(
+            metavar="SIZE",
+            parser=options.size,
+            help="Memory for word counts, such as 4GB; above it the fit is approximate. Default: no limit.",
+        ),
     ] = None,
     encoder: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Sentence encoder to blend in: its folder or package.")
     ] = None,
 ) -> Any:
-    """Classify documents or predict a number of them, and see which words decide.
+    """Classify texts, or predict a number for each, and see which words decide.
 
     With fewer than 100 training texts, every word counts; with more, a word counts if at least two texts contain it.
 

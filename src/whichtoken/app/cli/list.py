@@ -24,7 +24,7 @@ def list(
         Path | None, new_output("Write the claims with their sources, presets and states on record as JSON.", "--json")
     ] = None,
 ) -> None:
-    """List the claims and their verdicts, in your folder and in the long runs on record.
+    """List the claims and their verdicts, from your own runs and from the long runs on record.
 
     With the id of a claim, show what it says, its source, its fields and its states.
 

@@ -32,20 +32,19 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results a
 
 # the help is written here as well, so that the list of commands needs no module; each module is loaded when it is used
 COMMANDS = {
-    "demo": "Take the tour: check six claims, train and explain a text classifier, look into a head, write the report.",
-    "list": "List the claims and their verdicts, in your folder and in the long runs on record.",
+    "demo": "Take the tour: check six claims, train and explain a text classifier, look into a head, write an HTML report.",
+    "list": "List the claims and their verdicts, from your own runs and from the long runs on record.",
     "reproduce": "Check claims: simulate, predict and compare. Only missing rows are computed.",
     "stress": "Search a claim's parameters for the values at which it stops holding, and draw them.",
     "new": "Write a starter file for a claim of your own, which runs as it is.",
     "report": "Write an HTML report from the stored results, without computing anything again.",
     "export": "Write the stored rows as a table, with a column for every field and every measured or predicted value.",
-    "bench": "Compare whichtoken with the usual alternatives, both measured in the same run.",
+    "bench": "Compare whichtoken with the usual alternatives, all measured in the same run.",
     "plan": "Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?",
     "fit": "Train on your own file, save the model to a folder, and compare it with a baseline on held-out rows.",
     "predict": "Predict labels and probabilities, or numbers, as columns added to your table; a bag gets one row.",
     "evaluate": "Score a saved model on labeled data: metrics with intervals, each class or label, and the effect of abstaining.",
-    "explain": "Show which tokens, instances or groups of columns decided, "
-    "and what would change the label or lower the number by 1.",
+    "explain": "Show which tokens, instances or groups of columns decided, and what would change the label or the number.",
     "inspect": "Show which token each head of a transformer picks, how confidently, why, and whether it matters.",
     "serve": "Start the workbench: claims, planner, your data, training and transformers, live in your browser.",
 }

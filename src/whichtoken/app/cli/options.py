@@ -307,16 +307,16 @@ DropMissing = Annotated[
 MetricsFile = Annotated[Path | None, new_output("Write the metrics as JSON.", "--json")]
 Column = Annotated[
     str | None,
-    column_name("Column of the texts or of the bags; default: that of the fit, or text or bag.", "--text", "--bag"),
+    column_name(
+        "Column of the texts or of the bags; default: the column used in the fit, else text or bag.", "--text", "--bag"
+    ),
 ]
 BagFileColumn = Annotated[
     str | None, column_name("Column with the file of each bag (.npy, .npz, .h5, .pt), if each row is a bag.")
 ]
 DaskScheduler = Annotated[
     str | None,
-    typer.Option(
-        "--engine", metavar="dask://HOST:PORT", help="Process the files of DATA on the workers of a Dask scheduler."
-    ),
+    typer.Option("--engine", metavar="dask://HOST:PORT", help="Process the files on the workers of a Dask scheduler."),
 ]
 Engine = Annotated[str, value("local|dask|dask://H:P", "Where to compute the points.")]
 Workers = Annotated[int | None, whole("N", "Number of worker processes; default: one per core.")]
@@ -332,11 +332,14 @@ ExplainerPage = Annotated[
     Path | None, new_output("Write one HTML file that contains the model and explains texts, rows or bags offline.")
 ]
 PageMinDf = Annotated[
-    int | None, whole("N", "Keep out of the page tokens that occur in fewer than N training documents; default: 5.")
+    int | None,
+    whole(
+        "N", "With --explainer: keep out of the page tokens that occur in fewer than N training documents; default: 5."
+    ),
 ]
-PageRedact = Annotated[Path | None, input_file("Text file with words to keep out of the page, one or more per line.")]
+PageRedact = Annotated[Path | None, input_file("With --explainer: text file with words to keep out of the page.")]
 PageExamples = Annotated[int, whole("N", "Offer the first N rows or bags as examples in the page.")]
-PageMostWords = Annotated[int | None, whole("N", "Keep only the N most telling tokens in the page.")]
+PageMostWords = Annotated[int | None, whole("N", "With --explainer: keep only the N most telling tokens in the page.")]
 
 
 # arguments of the library beside the parameters of commands that set them
