@@ -169,7 +169,7 @@ def fit_text_file(
         str | None,
         typer.Option(
             metavar="P|f1|A:B",
-            help="When to predict the second class: above P, at the best F1, or by the costs of predicting it wrongly (A) and missing it (B).",
+            help="Predict the second class above P, at the best F1, or by the costs of predicting it wrongly and of missing it.",
         ),
     ] = None,
     stemmer: Annotated[
