@@ -143,8 +143,13 @@ def decision_html(decision: Decision, heading: str = "") -> str:
     return f"{heading}\n{body}" if heading else body
 
 
+def legend_of(decision: Decision) -> str:
+    """What the colors say: of a label, or of a number."""
+    return asset("legend.html" if decision.probabilities else "legend_of_number.html").strip()
+
+
 def notebook_html(decision: Decision) -> str:
     """The decision as a cell of a notebook shows it."""
     title = f"<p><b>{text(decision.title)}: {text(decision.label)}</b></p>"
-    style, legend = asset("decision.css"), asset("legend.html").strip()
+    style, legend = asset("decision.css"), legend_of(decision)
     return f'<div class="decision"><style>{style}</style>{decision_html(decision, title)}{legend}</div>'

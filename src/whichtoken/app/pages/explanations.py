@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from whichtoken.display.decision import TOP, Decision, decision_html
+from whichtoken.display.decision import TOP, Decision, decision_html, legend_of
 from whichtoken.display.html import asset, single_page
 from whichtoken.display.text import visible
 
@@ -57,7 +57,7 @@ def as_html(explanations: Sequence[Explanation | None]) -> str:
     several = f" in {len(decisions)} {decisions[0].kind}s" if len(decisions) > 1 else ""
     title = f"Which {decisions[0].headings[0]}s decided{several}"
     body = render(
-        "explanations.html", title=title, legend=Markup(asset("legend.html").strip()), decisions=decisions,
+        "explanations.html", title=title, legend=Markup(legend_of(decisions[0])), decisions=decisions,
         total=len(explanations), labels=sorted({decision.label for decision in decisions})[:MOST_LABELS],
         decision_html=lambda decision, heading: Markup(decision_html(decision, heading)),
     )  # fmt: skip
