@@ -12,7 +12,7 @@ from whichtoken.app.evaluation import Scheme
 from whichtoken.app.fitting import TextRoles, fit_text
 from whichtoken.app.readers import Target
 from whichtoken.errors import UsageError
-from whichtoken.estimators import load_estimator
+from whichtoken.estimators import TextRegressor, load_estimator
 from whichtoken.estimators.metrics import HeldOut, metrics_of
 
 POINTS = {"good": 1, "bad": -1, "great": 2, "awful": -2}
@@ -167,3 +167,35 @@ def test_intervals_of_labels_are_those_of_rows_not_of_cells():
     width, alone = (np.subtract(*m.intervals["log_loss"]) for m in (ten, one))
     assert ten.log_loss == pytest.approx(one.log_loss)
     assert width == pytest.approx(alone, rel=0.2)
+
+
+def test_columns_help_to_predict_a_number(texts, tmp_path, whichtoken):
+    data, model = tmp_path / "texts.csv", tmp_path / "model"
+    ran = whichtoken("fit", "text", data, "--number", "stars", "--columns", "long", "--no-baseline", "--model", model)
+    assert ran.returncode == 0, ran.stderr
+    assert "R2" in ran.stdout
+
+
+def test_labels_are_found_by_name_in_any_order(texts, tmp_path, whichtoken):
+    data, model = tmp_path / "texts.csv", tmp_path / "model"
+    assert whichtoken("fit", "text", data, "--label", "long,song", "--no-baseline", "--model", model).returncode == 0
+    found = []
+    for labels in ("long,song", "song,long"):
+        to = tmp_path / "scores.json"
+        assert whichtoken("evaluate", model, data, "--label", labels, "--json", to).returncode == 0
+        found.append(json.loads(to.read_text()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("value", [0.1, 3.0])
+def test_equal_numbers_have_no_r2_but_one_or_zero(value):
+    truth = np.full(30, value)
+    for answers in (truth, truth + np.linspace(1, 2, 30)):
+        scores = metrics_of("x", HeldOut(truth, [answers[:, None]]), 0.0)
+        assert scores.r2 == (truth == answers).all()  # as scikit-learn has it, but for rounding
+        assert np.isfinite(scores.intervals["r2"]).all()
+
+
+def test_numbers_whose_squares_are_not_finite_are_refused(texts):
+    with pytest.raises(ValueError, match=r"y holds a number of size .*e\+160"):
+        TextRegressor().fit(texts["text"], texts["stars"] * 1e160)

@@ -519,7 +519,8 @@ def fit_text(
         )
     columns = [*roles.special.values(), *roles.columns]
     if reader is not None and work.beside is not None:
-        notes += kept.model._columns.encoding.notes(work.beside)
+        fitted = kept.model.scorer_ if target.number else kept.model
+        notes += fitted._columns.encoding.notes(work.beside)
     if report is not None:
         return _write_card(folder, path, work, columns, report, notes)
     add_to_card(folder, DataCard.of(path, labels, columns, target.columns), None)

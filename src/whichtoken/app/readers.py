@@ -115,6 +115,8 @@ class Target:
     def named(self, columns: str) -> Target:
         """The same in other columns, with commas between several."""
         names = (columns,) if len(self.columns) == 1 else _listed(columns)
+        if set(names) == set(self.columns):
+            return self  # the order of the fit, whatever the order here
         if len(self.columns) != len(names):
             known = f"the model has {len(self.columns)} labels, {shown(', '.join(self.columns))}"
             raise UsageError(f"{known}, and '{shown(columns)}' names {len(names)}; name the column of each")

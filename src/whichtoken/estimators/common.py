@@ -75,6 +75,9 @@ def several_labels(y: Any, samples: int, sample: str) -> tuple[NDArray[Any], NDA
 SIDES = ("lower", "upper")  # the two classes of the model inside a regressor: sides of the mean of the training numbers
 
 
+LARGEST = 1e100  # size of numbers, whose squares must be finite
+
+
 def standardized(y: Any, sample: str) -> tuple[Array, float, float]:
     """Numbers (n,) of mean 0 and variance 1, and the mean and the deviation that they had."""
     from sklearn.utils import column_or_1d
@@ -82,6 +85,8 @@ def standardized(y: Any, sample: str) -> tuple[Array, float, float]:
     numbers = column_or_1d(np.asarray(y, dtype=np.float64))
     if not np.isfinite(numbers).all():
         raise ValueError(f"y holds NaN or infinity; every {sample} needs a finite number")
+    if (largest := float(np.abs(numbers).max(initial=0.0))) >= LARGEST:
+        raise ValueError(f"y holds a number of size {largest:g}; numbers of {LARGEST:g} and more are not supported")
     mean, scale = float(numbers.mean()), float(numbers.std())
     if not scale > 0:
         raise ValueError(f"y is {mean:g} for every {sample}; there is nothing to learn")

@@ -146,11 +146,15 @@ def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
 def _number_metrics(name: str, held: HeldOut, seconds: float) -> Metrics:
     squares = np.mean([(held.codes - found[:, 0]) ** 2 for found in held.probabilities], axis=0)
     centered = held.codes - held.codes.mean()
+    least = 1e-12 * np.mean(held.codes**2)  # a smaller spread is rounding
 
     def numbers(weights: Array) -> Array:
         shares = weights / weights.sum(axis=1, keepdims=True)
         error, spread = shares @ squares, shares @ centered**2 - (shares @ centered) ** 2
-        return np.stack([1 - error / np.where(spread > 0, spread, np.nan), np.sqrt(error)], axis=1)
+        # equal numbers have no R2; as scikit-learn has it, 1 for no error and 0 otherwise
+        differ = spread > least
+        share = np.where(differ, error / np.where(differ, spread, 1.0), error > 0)
+        return np.stack([1 - share, np.sqrt(error)], axis=1)
 
     values, low, high = _bootstrap(numbers, held)
     ends = zip(("r2", "rmse"), zip(low, high, strict=True), strict=True)

@@ -62,5 +62,5 @@ def evaluate(
     if html is not None:
         write_text(html, evaluation_page(f"{model.name} on {path.name}", asdict(report)))
     if json_file is not None:
-        write_text(json_file, json.dumps(asdict(report), indent=1))
+        write_text(json_file, json.dumps(asdict(report), indent=1, allow_nan=False))
     print_evaluation(report)

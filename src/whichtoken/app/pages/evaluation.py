@@ -81,7 +81,8 @@ def _interval(metrics: Metrics, name: str, gap: str) -> str:
     if getattr(metrics, name) is None:
         return ""
     low, high = metrics.intervals[name]
-    return f"{getattr(metrics, name):.3f}{gap}({low:.3f} to {high:.3f})"
+    form = ".4g" if name == "rmse" else ".3f"  # in the unit of the number
+    return f"{getattr(metrics, name):{form}}{gap}({low:{form}} to {high:{form}})"
 
 
 def _labels(details: Details, said: str | None) -> list[str]:

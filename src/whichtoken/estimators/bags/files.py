@@ -17,6 +17,7 @@ from whichtoken.attention import RaggedArray
 from whichtoken.attention.ragged import on_disk, starts_of
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
+from whichtoken.estimators.common import LARGEST
 from whichtoken.extras import needed_by
 from whichtoken.machine import available_memory
 from whichtoken.reading import check_regular, read_arrays, readable, shown
@@ -25,7 +26,6 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 NAMES = ("features", "feats", "embeddings", "tokens", "arr_0")  # of the array, where a file has several
 ENDINGS = (".npy", ".npz", ".h5", ".hdf5", ".pt", ".pth")
 TOGETHER = 1 << 26  # bytes of bags that are read at a time
-LARGEST = 1e100
 
 
 @dataclass(frozen=True)
