@@ -15,6 +15,7 @@ from whichtoken.app.readers import BagRoles, Target, as_int_if_integral, read_ba
 from whichtoken.attention import RaggedArray
 from whichtoken.errors import ColumnError, UsageError
 from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns
+from whichtoken.estimators.common import answers_of
 from whichtoken.estimators.model_folder import OpenedFolder, stored_fields
 from whichtoken.reading import shown
 from whichtoken.tables import TableForm, check_columns, has_label, has_text, label_names, read_table, text_values
@@ -213,13 +214,6 @@ def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, f
 
     weights = getattr(model, "decision_weights_", 1.0) if names.size else 1.0
     return Applied(path, table, names, probabilities, explain, {}, empty, weights)
-
-
-def answers_of(model: Any, data: Any) -> Array:
-    """Probabilities of the classes or labels, (n, k), or the number, (n, 1)."""
-    if hasattr(model, "predict_proba"):
-        return np.asarray(model.predict_proba(data))
-    return np.asarray(model.predict(data))[:, None]
 
 
 def model_names(model: Any) -> NDArray[Any]:

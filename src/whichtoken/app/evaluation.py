@@ -18,13 +18,12 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from threadpoolctl import threadpool_limits
 
-from whichtoken.app.applying import answers_of
 from whichtoken.app.readers import Target
 from whichtoken.datasets.word_split import CHARACTER, SPACELESS
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import pluralize, visible
 from whichtoken.errors import UsageError, unknown
-from whichtoken.estimators.common import plain_label, stratified_clusters, stratified_folds
+from whichtoken.estimators.common import answers_of, plain_label, stratified_clusters, stratified_folds
 from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of, scores_in
 from whichtoken.kernel_cache import seconds_without_compiling
 from whichtoken.reading import shown

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.app.applying import answers_of
 from whichtoken.app.evaluation import (
     TABLES,
     TEXTS,
@@ -46,10 +45,10 @@ from whichtoken.display.terminal import each_warning_once
 from whichtoken.display.text import pluralize, visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.columns import ColumnEncoding, ColumnReader, MixedColumns
+from whichtoken.estimators.common import answers_of
 from whichtoken.estimators.model_folder import DataCard, add_to_card, check_writable, describe_table
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.model import count_with_spelled, flipping_sets
-from whichtoken.estimators.text.regressor import TextRegressor
 from whichtoken.reading import read_json, shown
 from whichtoken.tables import TableForm, column_names, has_text, stream_table, text_values
 
@@ -598,7 +597,11 @@ class _TextWork(Workload):
 
     def ours(self, rows: Rows) -> Trained:
         least = 1 if len(rows) < FEW else 2
-        kind = TextRegressor if self.target.number else TextClassifier
+        kind: Any = TextClassifier
+        if self.target.number:
+            from whichtoken.estimators.text.regressor import TextRegressor
+
+            kind = TextRegressor
         model: Any = kind(**{"min_df": least, **self.options})
         some = self._first_part(rows)
         together = None if self.clusters is None else self.clusters[some]

@@ -93,6 +93,13 @@ def standardized(y: Any, sample: str) -> tuple[Array, float, float]:
     return (numbers - mean) / scale, mean, scale
 
 
+def answers_of(model: Any, data: Any) -> Array:
+    """Probabilities of the classes or labels, (n, k), or the number, (n, 1)."""
+    if hasattr(model, "predict_proba"):
+        return np.asarray(model.predict_proba(data))
+    return np.asarray(model.predict(data))[:, None]
+
+
 def check_change(change: float) -> None:
     """Refuse a change of a number that is none."""
     if not (np.isfinite(change) and change):
